@@ -1,0 +1,1 @@
+"""Train an NL2SQL policy with GRPO on curriculum shards."""

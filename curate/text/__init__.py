@@ -1,0 +1,1 @@
+"""Text of questions: normal form, shingles, near-same pairs."""
