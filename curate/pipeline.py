@@ -212,7 +212,10 @@ def _spans(step: Step, table: Table, input: str, part_rows: int) -> list[Range]:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a run would do for one step. `waiting`: parts that cannot be told before an earlier step ran."""
+    """What a run would do for one step.
+
+    `waiting`: parts that a table step before them may or may not change; a run finds most of them cached.
+    """
 
     name: str
     cached: int
@@ -230,27 +233,32 @@ def plan(pipeline: Pipeline, rates: dict[str, float], limit: int | None = None) 
     if pipeline.databases is not None:
         databases = databases.digested(ingested.db_ids, store / "databases.json")
     table = Table((ingested.layer,))
-    unknown: list[tuple[str, Range]] = []
+    changed: list[tuple[str, Range]] = []  # parts that will run: what reads them will run too
+    unsure = False  # a table step will run: which of its decisions change is not known before
     planned = []
     for step in pipeline.steps:
-        parts, missing, waiting, rows = [], [], 0, 0
+        parts: list[Part] = []
+        running, waiting, rows = 0, 0, 0
+        table_runs = False
         for task in tasks_for(step, table, pipeline, databases):
             sees = [(task.input, task.range), *((name, WHOLE) for name in task.references)]
-            if any(name == n and span.overlaps(s) for name, span in sees for n, s in unknown):
+            if any(name == n and span.overlaps(s) for name, span in sees for n, s in changed):
+                running += 1
+            elif unsure:
                 waiting += 1
-                rows += _covered(table, task)
-                missing.append((task.input, task.range))
-                continue
-            done = run_part(replace(task, dry=True))
-            if done.part is None:
-                rows += done.rows
-                missing.append((task.input, task.range))
-            else:
+            elif (done := run_part(replace(task, dry=True))).part is not None:
                 parts.append(done.part)
-        unknown += missing
+                continue
+            else:
+                running += 1
+                if step.scope != "table":
+                    changed.append((task.input, task.range))
+            rows += _covered(table, task)
+            table_runs |= step.scope == "table"
+        unsure |= table_runs
         rate = rates.get(step.name)
         seconds = 0.0 if not rows else rows / rate if rate else None
-        planned.append(Planned(step.name, len(parts), len(missing) - waiting, waiting, rows, seconds))
+        planned.append(Planned(step.name, len(parts), running, waiting, rows, seconds))
         table = table.with_layer(Layer(step.name, step.writes, tuple(parts)))
     return planned
 

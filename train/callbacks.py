@@ -185,7 +185,9 @@ class GreedyEvaluation(TrainerCallback):
 
     def _save(self, folder: Path, record: dict[str, Any]) -> None:
         self.policy.save(folder)
-        (folder / "evaluation.json").write_text(
+        text =  json.dumps(record, indent=1, ensure_ascii=False)
+        (folder / "evaluation.json").write_text(text, encoding="utf-8")
+#
             json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8"
         )
 

@@ -95,7 +95,7 @@ class RewardConfig(Section):
 
 
 class ScheduleConfig(Section):
-    """Overrides of the shards' schedule, in optimiser steps; see train/schedule.py. None: as the shards say."""
+    """Overrides of the shards' schedule, in optimiser steps (see train/schedule.py). None: the shards'."""
 
     warmup_steps: int | None = Field(None, ge=0)
     interval_steps: int | None = Field(None, ge=1)

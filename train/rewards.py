@@ -294,7 +294,7 @@ class SqlRewards:
         return Score(0.0, 1.0 if verdict.runs else 0.5, structure, reason)
 
     def _tree(self, gold: Gold, sql: str) -> exp.Expression | None:
-        """The canonical tree of a SQL, so that aliases and spelling do not count; None if it does not parse."""
+        """The canonical tree of a SQL, so that spelling does not count; None if it does not parse."""
         key = (gold.database, sql)
         if key not in self._trees:
             try:
@@ -314,7 +314,7 @@ class SqlRewards:
         return self._schemas[database]
 
     def functions(self) -> list[RewardFunction]:
-        """TRL reward functions `execution`, `syntax`, `structure`: one scoring of a batch serves all three."""
+        """TRL reward functions `execution`, `syntax`, `structure`: one scoring serves all three."""
         return [
             self._function("execution", lambda s: s.execution),
             self._function("syntax", lambda s: s.syntax),

@@ -34,7 +34,8 @@ class Schedule:
             )
         if not 0 < self.increment <= 1 or not 0 <= self.floor <= 1:
             raise ValueError(
-                f"schedule: increment must be in (0, 1] and floor in [0, 1], not {self.increment} and {self.floor}"
+                "schedule: increment must be in (0, 1] and floor in [0, 1], "
+                f"not {self.increment} and {self.floor}"
             )
 
 

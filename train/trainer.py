@@ -31,8 +31,8 @@ class CurriculumTrainer(GRPOTrainer):
     """draws gives positions in `examples`; the ledger counts what became of each.
 
     Logs beside TRL's metrics, as shares of the groups of a step (computed before any normalization, so they
-    hold under every scale_rewards): zero_std/{execution,syntax,structure,total}, groups/{all_right,all_wrong},
-    undecided (share of completions), execution/stage_S and share/stage_S.
+    hold under every scale_rewards): zero_std/{execution,syntax,structure,total}, groups/all_right,
+    groups/all_wrong, undecided (share of completions), execution/stage_S and share/stage_S.
     """
 
     def __init__(
