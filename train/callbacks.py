@@ -185,11 +185,8 @@ class GreedyEvaluation(TrainerCallback):
 
     def _save(self, folder: Path, record: dict[str, Any]) -> None:
         self.policy.save(folder)
-        text =  json.dumps(record, indent=1, ensure_ascii=False)
+        text = json.dumps(record, indent=1, ensure_ascii=False)
         (folder / "evaluation.json").write_text(text, encoding="utf-8")
-#
-            json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8"
-        )
 
     def _measure(self) -> Evaluation:
         """Each process takes its share of the rows; all of them get the whole result."""

@@ -198,7 +198,7 @@ def evaluate(
     max_new_tokens: Annotated[int | None, typer.Option(min=1)] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
 ) -> None:
-    """Greedy execution accuracy (EX) with 95% Wilson intervals: all, by stage, by database seen in training."""
+    """Greedy execution accuracy (EX), 95% Wilson intervals: all, by stage, by database seen in training."""
     with _errors_told():
         from curate.sql.sandbox import Sandbox
         from train.evaluate import evaluate_policy, load_evaluand

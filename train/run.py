@@ -155,7 +155,7 @@ def _warm_start(policy: Policy, examples: list[Example], config: Config, reporte
     folder = config.output / "checkpoints"
     with reporter.task("SFT", steps, "steps") as advance:
         callbacks = [MetricsWriter(lines, "sft"), ProgressBar(advance, FIGURES_SFT)]
-        warm_start(policy, examples, config, folder=folder / "sft", callbacks=callbacks)
+        warm_start(policy, examples, config, folder=folder, callbacks=callbacks)
     if PartialState().is_main_process:
         policy.save(folder / START)
     PartialState().wait_for_everyone()

@@ -5,9 +5,9 @@ Definition, for stages s1 < s2 < ... < sn (those the shards have; a missing stag
 - warm-up: while step < warmup_steps only s1 is drawn.
 - growth number k = 1 + (step - warmup_steps) // interval_steps: the first growth happens at
   step = warmup_steps, one more at each interval.
-- the later stages together hold L = min(k * increment, 1 - f), where f = min(floor, 1/n) is the share below
-  which s1 never falls (a floor above 1/n could not be given to every stage).
-- they open in order, one a growth: after k growths s2 .. s(k+1) are open and share L equally.
+- stages open in order, one a growth: after k growths o = min(k, n - 1) of the later stages are open.
+- the open ones share L = min(k * increment, (1 - f) * o / (n - 1)) equally, s1 has the rest. f = min(floor, 1/n)
+  is the share below which s1 never falls (a floor above 1/n could not be given to every stage).
 
 So s1 only ever falls, every other stage only ever rises, the shares sum to 1, and in the end each stage holds
 at least f: the easy stages are faded but never vanish, because a policy forgets what it is no longer shown.
@@ -53,6 +53,6 @@ def shares(schedule: Schedule, step: int, stages: Sequence[int]) -> dict[int, fl
         return {first: 1.0} | dict.fromkeys(later, 0.0)
     floor = min(schedule.floor, 1 / (1 + len(later)))
     growths = 1 + (step - schedule.warmup_steps) // schedule.interval_steps
-    held = min(growths * schedule.increment, 1 - floor)
     opened = min(growths, len(later))
+    held = min(growths * schedule.increment, (1 - floor) * opened / len(later))
     return {first: 1 - held} | {s: held / opened if i < opened else 0.0 for i, s in enumerate(later)}

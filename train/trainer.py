@@ -61,6 +61,9 @@ class CurriculumTrainer(GRPOTrainer):
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
 
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """None: TRL's would tell of neither the shards nor the evaluation."""
+
     def _get_train_sampler(self, dataset: Dataset | None = None) -> CurriculumSampler:
         """One pass over the whole run: see train/sampler.py."""
         return CurriculumSampler(

@@ -1,0 +1,224 @@
+"""Result comparison: named modes, and digests that agree with them.
+
+strict   ours: the same number of columns; rows as a multiset, or in order when the gold query orders.
+         Typed: NULL is not '', '1' is not 1; 1 and 1.0 are equal numbers; floats equal within a relative
+         1e-6 (two queries may sum in different orders); text, blobs and integers exactly.
+bird     BIRD's official evaluator: set(predicted) == set(gold), so neither order nor repetition counts.
+spider   the test-suite evaluator of Zhong et al. (2020), "Semantic Evaluation for Text-to-SQL with
+         Distilled Test Suites": rows as a multiset, in order when the gold query orders, under some
+         permutation of the columns. bird and spider compare values as Python does (1 == 1.0).
+"""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MODES = ("bird", "spider", "strict")
+RELATIVE = 1e-6  # float tolerance of strict
+ABSOLUTE = 1e-9  # for floats next to zero
+_DIGITS = ".7g"  # equal in seven significant digits is equal within RELATIVE
+
+Row = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the results match, and why in words."""
+
+    match: bool
+    reason: str
+
+
+def compare(
+    predicted: Sequence[Row], gold: Sequence[Row], mode: str = "strict", *, ordered: bool = False
+) -> Verdict:
+    """Compare two results (sequences of rows of equal length) under a mode.
+
+    ordered: the outermost gold query has ORDER BY; `bird` ignores it. Raises ValueError for an unknown mode.
+    """
+    return _comparison(mode)(predicted, gold, ordered)
+
+
+def _comparison(mode: str) -> Callable[[Sequence[Row], Sequence[Row], bool], Verdict]:
+    known = {"bird": _bird, "spider": _spider, "strict": _strict}
+    if mode not in known:
+        raise ValueError(f"unknown comparison mode '{mode}'; one of {', '.join(MODES)}")
+    return known[mode]
+
+
+def digest(rows: Iterable[Row], mode: str = "strict", *, ordered: bool = False) -> str:
+    """32 hexadecimal digits of a result under a mode.
+
+    strict: equal digests mean a match, and a match means equal digests but for floats that rounding to seven
+    digits parts. bird: equal exactly when the sets are. spider: a match means equal digests (the converse
+    can fail, since the pairing of columns is not kept).
+    """
+    if mode == "strict":
+        tokens = [_row_token(row) for row in rows]
+        return _hash(tokens if ordered else sorted(tokens))
+    if mode == "bird":
+        return _hash(sorted({_exact_token(row) for row in rows}))
+    if mode == "spider":
+        unordered = ["\x1e".join(sorted(_exact_value(v) for v in row)) for row in rows]
+        return _hash(unordered if ordered else sorted(unordered))
+    raise ValueError(f"unknown comparison mode '{mode}'; one of {', '.join(MODES)}")
+
+
+def _hash(tokens: Iterable[str]) -> str:
+    whole = hashlib.blake2b(digest_size=16)
+    for token in tokens:
+        data = token.encode("utf-8", "surrogatepass")
+        whole.update(len(data).to_bytes(8, "big") + data)
+    return whole.hexdigest()
+
+
+# strict
+
+
+def _strict(predicted: Sequence[Row], gold: Sequence[Row], ordered: bool) -> Verdict:
+    refused = _sizes(predicted, gold)
+    if refused:
+        return refused
+    mine, theirs = [_row_token(r) for r in predicted], [_row_token(r) for r in gold]
+    if mine == theirs:
+        return Verdict(True, "the same rows in the same order")
+    if not ordered and sorted(mine) == sorted(theirs):
+        return Verdict(True, "the same rows")
+    if _close(predicted, gold, ordered):
+        return Verdict(True, f"the same rows within a relative {RELATIVE:g}")
+    if ordered and sorted(mine) == sorted(theirs):
+        return Verdict(False, "the same rows in another order, and the gold query orders them")
+    return _difference(mine, theirs, predicted, gold)
+
+
+def _sizes(predicted: Sequence[Row], gold: Sequence[Row]) -> Verdict | None:
+    if len(predicted) != len(gold):
+        return Verdict(False, f"{len(predicted)} rows, gold has {len(gold)}")
+    if predicted and len(predicted[0]) != len(gold[0]):
+        return Verdict(False, f"{len(predicted[0])} columns, gold has {len(gold[0])}")
+    return None
+
+
+def _close(predicted: Sequence[Row], gold: Sequence[Row], ordered: bool) -> bool:
+    """Row by row within tolerance; unordered rows are paired after sorting on what rounding cannot part."""
+    if ordered:
+        return all(_row_close(a, b) for a, b in zip(predicted, gold, strict=True))
+    mine, theirs = sorted(predicted, key=_sort_key), sorted(gold, key=_sort_key)
+    return all(_row_close(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def _sort_key(row: Row) -> tuple[Any, ...]:
+    numbers = tuple(float(v) if isinstance(v, int | float) else 0.0 for v in row)
+    return (tuple("number" if isinstance(v, int | float) else _token(v) for v in row), numbers)
+
+
+def _row_close(a: Row, b: Row) -> bool:
+    return all(_value_close(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _value_close(a: Any, b: Any) -> bool:
+    if isinstance(a, float) or isinstance(b, float):
+        if not (isinstance(a, int | float) and isinstance(b, int | float)):
+            return False
+        try:
+            return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+        except OverflowError:
+            return False
+    return _token(a) == _token(b)
+
+
+def _difference(mine: list[str], theirs: list[str], predicted: Sequence[Row], gold: Sequence[Row]) -> Verdict:
+    missing = Counter(theirs) - Counter(mine)
+    count = sum(missing.values())
+    example = next(row for row, token in zip(gold, theirs, strict=True) if token in missing)
+    return Verdict(False, f"{count} of {len(gold)} gold rows are missing, such as {_shown(example)}")
+
+
+def _shown(row: Row) -> str:
+    text = repr(tuple(row))
+    return text if len(text) <= 100 else text[:99] + "…"
+
+
+def _row_token(row: Row) -> str:
+    return "\x1e".join(_token(value) for value in row)
+
+
+def _token(value: Any) -> str:
+    """A value as typed text: equal tokens are equal values under strict."""
+    if value is None:
+        return "null"
+    if isinstance(value, float):
+        if value.is_integer():
+            return f"n{int(value)}"
+        if not math.isfinite(value):
+            return f"f{value}"
+        rounded = float(format(value, _DIGITS))
+        return f"n{int(rounded)}" if rounded.is_integer() else f"f{rounded!r}"
+    if isinstance(value, int):
+        return f"n{int(value)}"
+    if isinstance(value, bytes):
+        return f"b{value.hex()}"
+    return f"t{value}"
+
+
+# bird and spider: values as Python compares them
+
+
+def _bird(predicted: Sequence[Row], gold: Sequence[Row], ordered: bool) -> Verdict:
+    mine, theirs = {tuple(r) for r in predicted}, {tuple(r) for r in gold}
+    if mine == theirs:
+        return Verdict(True, "the same set of rows")
+    return Verdict(False, f"{len(theirs - mine)} gold rows are missing, {len(mine - theirs)} rows are not gold")
+
+
+def _spider(predicted: Sequence[Row], gold: Sequence[Row], ordered: bool) -> Verdict:
+    if not predicted and not gold:
+        return Verdict(True, "both are empty")
+    refused = _sizes(predicted, gold)
+    if refused:
+        return refused
+    if _some_permutation(predicted, gold, ordered):
+        return Verdict(True, "the same rows under some order of the columns")
+    return Verdict(False, "no order of the columns makes the rows the same")
+
+
+def _some_permutation(predicted: Sequence[Row], gold: Sequence[Row], ordered: bool) -> bool:
+    """Choose for each gold column a predicted one so that the rows agree, column after column."""
+    mine = [tuple(column) for column in zip(*predicted, strict=True)]
+    theirs = [tuple(column) for column in zip(*gold, strict=True)]
+    bags = [Counter(column) for column in mine]
+    wanted = [Counter(column) for column in theirs]
+
+    def agree(chosen: list[int]) -> bool:
+        ours = list(zip(*(mine[c] for c in chosen), strict=True))
+        gold_rows = list(zip(*theirs[: len(chosen)], strict=True))
+        return ours == gold_rows if ordered else Counter(ours) == Counter(gold_rows)
+
+    def extend(chosen: list[int]) -> bool:
+        if len(chosen) == len(theirs):
+            return True
+        tried: set[Hashable] = set()
+        for c in range(len(mine)):
+            # Columns alike in every row are one choice.
+            if c in chosen or mine[c] in tried or bags[c] != wanted[len(chosen)]:
+                continue
+            tried.add(mine[c])
+            if agree([*chosen, c]) and extend([*chosen, c]):
+                return True
+        return False
+
+    return extend([])
+
+
+def _exact_token(row: Row) -> str:
+    return "\x1e".join(_exact_value(v) for v in row)
+
+
+def _exact_value(value: Any) -> str:
+    """Equal texts for values that Python calls equal."""
+    if isinstance(value, float) and value.is_integer():
+        return f"n{int(value)}"
+    return f"f{value!r}" if isinstance(value, float) else _token(value)

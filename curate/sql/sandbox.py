@@ -1,0 +1,298 @@
+"""Guarded execution of SQL on SQLite files, in processes that can be killed.
+
+What guards: the file is opened read-only and immutable; an authorizer admits SELECT and nothing else; one
+statement; SQLite's own limits on the length of strings and SQL; an address-space limit and a file-size limit
+of zero on the worker; a budget of virtual-machine steps (reproducible) and a deadline (the backstop), looked
+at every 10,000 steps; a row cap noticed one row past it; and, since a single function call can run for
+seconds between two looks, a parent that kills a worker which outlives its deadline.
+
+Workers are processes of their own (never forked: the caller may have threads) that take queries in batches
+and answer one by one. One that dies is replaced; only the query it was at is affected.
+"""
+
+import json
+import marshal
+import os
+import selectors
+import struct
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+Status = Literal["ok", "error", "timeout", "too_many_rows", "denied", "no_database", "crashed"]
+
+BATCH = 64  # queries a message
+GRACE_S = 0.5  # past the deadline before a worker is killed
+START_S = 30.0  # a worker may take to start on a busy machine
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one query. timeout_s: seconds. vm_steps: SQLite virtual-machine instructions. max_bytes: of the
+    result's text and blobs. memory_mb: address space of a worker."""
+
+    timeout_s: float = 5.0
+    vm_steps: int = 200_000_000
+    max_rows: int = 10_000
+    max_bytes: int = 64_000_000
+    memory_mb: int = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`database` is the path of the SQLite file."""
+
+    database: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What became of a query.
+
+    status: ok; error (SQLite refused it); timeout (steps or seconds); too_many_rows (or bytes); denied (not a
+    single read-only query); no_database (missing, not SQLite, corrupt); crashed (its worker died twice).
+    rows are empty where a digest was asked for; row_count counts them all the same. seconds: in the worker.
+    """
+
+    status: Status
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    row_count: int = 0
+    digest: str | None = None
+    error: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+@dataclass(slots=True)
+class _Job:
+    """A distinct query. `alone`: it was at work when a worker died, and has one more try by itself."""
+
+    index: int
+    message: tuple[str, str, str | None, bool]
+    alone: bool = False
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: "subprocess.Popen[bytes]"
+    ready: bool = False
+    buffer: bytearray = field(default_factory=bytearray)
+    batch: deque[_Job] = field(default_factory=deque)
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def pipe(self) -> int:
+        stream = self.process.stdout
+        if stream is None:
+            raise OSError("the worker has no output")
+        return stream.fileno()
+
+
+class Sandbox:
+    """`workers` processes that execute queries under `limits`; use it as a context manager."""
+
+    def __init__(self, workers: int = 1, limits: Limits | None = None) -> None:
+        if workers < 1:
+            raise ValueError(f"a sandbox needs at least one worker, not {workers}")
+        self.limits = limits or Limits()
+        self.size = workers
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers. The sandbox can be used again; it starts new ones."""
+        for worker in self._workers:
+            _end(worker)
+        self._workers = []
+
+    def run(self, queries: Sequence[Query], *, digest: str | None = None) -> list[Execution]:
+        """Execute every query; answers in the order of the queries, identical ones executed once.
+
+        digest: a comparison mode; the answer then has the result's digest and no rows.
+        """
+        distinct: dict[tuple[str, str], int] = {}
+        for query in queries:
+            distinct.setdefault((query.database, query.sql), len(distinct))
+        jobs = [_Job(i, _message(database, sql, digest)) for (database, sql), i in distinct.items()]
+        answers = self._answers(jobs)
+        return [answers[distinct[query.database, query.sql]] for query in queries]
+
+    def _answers(self, jobs: Sequence[_Job]) -> dict[int, Execution]:
+        waiting = deque(jobs)
+        answers: dict[int, Execution] = {}
+        wanted = min(self.size, -(-len(jobs) // BATCH) or 1)
+        with selectors.DefaultSelector() as selector:
+            for worker in self._workers:
+                selector.register(worker.pipe, selectors.EVENT_READ, worker)
+            try:
+                while len(answers) < len(jobs):
+                    while len(self._workers) < wanted:
+                        worker = self._start()
+                        selector.register(worker.pipe, selectors.EVENT_READ, worker)
+                    for worker in self._workers:
+                        if worker.ready and not worker.batch and waiting:
+                            _send(worker, waiting)
+                    for key, _ in selector.select(self._patience()):
+                        worker = key.data
+                        if not self._receive(worker, answers):
+                            self._bury(worker, selector, waiting, answers, "died")
+                    for worker in self._overdue():
+                        self._bury(worker, selector, waiting, answers, "overdue")
+            except BaseException:
+                self.close()
+                raise
+        return answers
+
+    def _start(self) -> _Worker:
+        settings = {
+            "timeout_s": self.limits.timeout_s,
+            "vm_steps": self.limits.vm_steps,
+            "max_rows": self.limits.max_rows,
+            "max_bytes": self.limits.max_bytes,
+            "memory_mb": self.limits.memory_mb,
+            "parent": os.getpid(),
+        }
+        script = Path(__file__).with_name("sandbox_worker.py")
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(script), json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        worker = _Worker(process)
+        self._workers.append(worker)
+        return worker
+
+    def _allowed(self, worker: _Worker) -> float | None:
+        """Seconds a worker may be silent, or None when nothing is expected of it."""
+        if not worker.ready:
+            return START_S
+        return self.limits.timeout_s + GRACE_S if worker.batch else None
+
+    def _patience(self) -> float:
+        now = time.monotonic()
+        left = [
+            worker.since + allowed - now
+            for worker in self._workers
+            if (allowed := self._allowed(worker)) is not None
+        ]
+        return max(0.0, min(left, default=1.0))
+
+    def _overdue(self) -> list[_Worker]:
+        now = time.monotonic()
+        return [
+            worker
+            for worker in self._workers
+            if (allowed := self._allowed(worker)) is not None and now - worker.since > allowed
+        ]
+
+    def _receive(self, worker: _Worker, answers: dict[int, Execution]) -> bool:
+        """Take what a worker wrote. False when it has died."""
+        data = os.read(worker.pipe, 1 << 20)
+        if not data:
+            return False
+        worker.buffer += data
+        start = 0
+        while len(worker.buffer) - start >= 4:
+            end = start + 4 + struct.unpack_from(">I", worker.buffer, start)[0]
+            if len(worker.buffer) < end:
+                break
+            value = marshal.loads(worker.buffer[start + 4 : end])
+            start, worker.since = end, time.monotonic()
+            if value == "ready":
+                worker.ready = True
+            else:
+                answers[worker.batch.popleft().index] = Execution(*value)
+        if start:
+            del worker.buffer[:start]
+        else:
+            worker.since = time.monotonic()  # a long answer is arriving
+        return True
+
+    def _bury(
+        self,
+        worker: _Worker,
+        selector: selectors.BaseSelector,
+        waiting: deque[_Job],
+        answers: dict[int, Execution],
+        why: Literal["died", "overdue"],
+    ) -> None:
+        """Replace a worker. The query it was at is answered (or tried once more, alone); the rest go back."""
+        selector.unregister(worker.pipe)
+        self._workers.remove(worker)
+        was_ready, batch = worker.ready, worker.batch
+        _end(worker)
+        if not was_ready:
+            raise OSError("a sandbox worker could not be started")
+        if batch:
+            job = batch.popleft()
+            if why == "overdue":
+                detail = f"killed {GRACE_S:g} s past its {self.limits.timeout_s:g} s"
+                answers[job.index] = Execution("timeout", error=detail)
+            elif job.alone:
+                answers[job.index] = Execution("crashed", error="its worker died twice")
+            else:
+                job.alone = True
+                batch.append(job)
+        waiting.extendleft(reversed(batch))
+
+
+def _message(database: str, sql: str, mode: str | None) -> tuple[str, str, str | None, bool]:
+    if mode is None:
+        return (database, sql, None, False)
+    from curate.sql.canonical import outermost_order
+
+    return (database, sql, mode, outermost_order(sql))
+
+
+def _send(worker: _Worker, waiting: deque[_Job]) -> None:
+    """Give an idle worker its next batch; a query that saw a worker die goes alone."""
+    while waiting and len(worker.batch) < BATCH:
+        if waiting[0].alone and worker.batch:
+            break
+        worker.batch.append(waiting.popleft())
+        if worker.batch[0].alone:
+            break
+    data = marshal.dumps([job.message for job in worker.batch])
+    worker.since = time.monotonic()
+    stream = worker.process.stdin
+    if stream is None:
+        raise OSError("the worker has no input")
+    try:
+        stream.write(struct.pack(">I", len(data)) + data)
+        stream.flush()
+    except BrokenPipeError:
+        return  # it died; the end of its output says so
+
+
+def _end(worker: _Worker) -> None:
+    process = worker.process
+    process.kill()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            try:
+                stream.close()
+            except BrokenPipeError:
+                continue
+    process.wait()

@@ -1,0 +1,238 @@
+"""The process in which a sandboxed query runs: a script of the standard library only, so that it starts fast.
+
+It reads batches of (database, sql, digest mode or None, ordered) from standard input and writes one answer a
+query to standard output, each a length and a marshalled tuple, so the parent knows which query it was at
+when it had to be killed. See curate.sql.sandbox for what is guarded and why.
+"""
+
+import importlib.util
+import json
+import marshal
+import os
+import resource
+import sqlite3
+import struct
+import sys
+import threading
+import time
+from collections import OrderedDict
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+ANSWER = tuple[str, tuple[str, ...], tuple[tuple[Any, ...], ...], int, "str | None", "str | None", float]
+
+STEP = 10_000  # virtual-machine instructions between two looks at the budget
+CONNECTIONS = 64
+FETCH = 256  # rows
+
+CELL_BYTES = 5_000_000  # SQLITE_LIMIT_LENGTH: a longer string or blob cannot be made
+SQL_BYTES = 200_000
+
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
+_FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit", "fsdir", "lsmode"}
+_NO_DATABASE = {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR}
+
+
+class NoDatabase(Exception):
+    pass
+
+
+class Worker:
+    def __init__(self, timeout_s: float, vm_steps: int, max_rows: int, max_bytes: int) -> None:
+        self.timeout_s, self.vm_steps = timeout_s, vm_steps
+        self.max_rows, self.max_bytes = max_rows, max_bytes
+        self.connections: OrderedDict[str, sqlite3.Connection] = OrderedDict()
+        self.deadline = 0.0
+        self.looks = 0
+        self.spent = ""
+        self.compare = _load_compare()
+
+    def answer(self, database: str, sql: str, mode: str | None, ordered: bool) -> ANSWER:
+        started = time.perf_counter()
+        try:
+            columns, rows = self._run(database, sql)
+        except _Refused as refused:
+            return (refused.status, (), (), 0, None, refused.detail, time.perf_counter() - started)
+        if mode is not None:
+            digest = self.compare.digest(rows, mode, ordered=ordered)
+            return ("ok", columns, (), len(rows), digest, None, time.perf_counter() - started)
+        return ("ok", columns, tuple(rows), len(rows), None, None, time.perf_counter() - started)
+
+    def _run(self, database: str, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        if len(sql) > SQL_BYTES:
+            raise _Refused("denied", f"the SQL is {len(sql):,} characters long, the limit is {SQL_BYTES:,}")
+        if sql.lstrip()[:7].lower() == "explain":
+            raise _Refused("denied", "EXPLAIN is no query")
+        self.deadline = time.monotonic() + self.timeout_s
+        self.looks, self.spent = 0, ""
+        try:
+            connection = self._connection(database)
+            try:
+                return self._fetch(connection, sql)
+            except sqlite3.OperationalError as error:
+                if "Could not decode to UTF-8" not in str(error):
+                    raise
+            connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
+            try:
+                return self._fetch(connection, sql)
+            finally:
+                connection.text_factory = str
+        except NoDatabase as error:
+            raise _Refused("no_database", str(error)) from error
+        except MemoryError as error:
+            self._close()
+            raise _Refused("error", "out of memory") from error
+        except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+            raise self._refused(database, error) from error
+
+    def _fetch(
+        self, connection: sqlite3.Connection, sql: str
+    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        cursor = connection.execute(sql)
+        try:
+            if cursor.description is None:
+                raise _Refused("error", "there is no query")
+            rows: list[tuple[Any, ...]] = []
+            size = 0
+            while True:
+                # One row past the limit tells a full result from a cut one.
+                chunk = cursor.fetchmany(min(FETCH, self.max_rows + 1 - len(rows)))
+                if not chunk:
+                    return tuple(d[0] for d in cursor.description), rows
+                rows += chunk
+                size += sum(len(v) if isinstance(v, str | bytes) else 8 for row in chunk for v in row)
+                if len(rows) > self.max_rows:
+                    raise _Refused("too_many_rows", f"more than {self.max_rows:,} rows")
+                if size > self.max_bytes:
+                    raise _Refused("too_many_rows", f"more than {self.max_bytes:,} bytes of result")
+        finally:
+            cursor.close()
+
+    def _refused(self, database: str, error: Exception) -> "_Refused":
+        said = str(error)
+        code = getattr(error, "sqlite_errorcode", None)
+        if self.spent:
+            return _Refused("timeout", self.spent)
+        if code is not None and code & 0xFF in _NO_DATABASE:
+            return _Refused("no_database", f"{database}: {said}")
+        if code == sqlite3.SQLITE_AUTH or "not authorized" in said or "prohibited" in said or "one statement" in said:
+            return _Refused("denied", said)
+        return _Refused("error", said)
+
+    def _connection(self, database: str) -> sqlite3.Connection:
+        if database in self.connections:
+            self.connections.move_to_end(database)
+            return self.connections[database]
+        if not os.path.isfile(database):
+            raise NoDatabase(f"{database}: no such file")
+        if os.path.exists(database + "-wal") and os.path.getsize(database + "-wal"):
+            raise NoDatabase(f"{database}: a write-ahead log stands beside it; checkpoint it first")
+        try:
+            connection = self._opened(database)
+        except sqlite3.Error as error:
+            raise NoDatabase(f"{database}: {error}") from error
+        self.connections[database] = connection
+        if len(self.connections) > CONNECTIONS:
+            self.connections.popitem(last=False)[1].close()
+        return connection
+
+    def _opened(self, database: str) -> sqlite3.Connection:
+        uri = f"file:{quote(os.path.abspath(database))}?mode=ro&immutable=1"
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=0)
+        connection.execute("PRAGMA query_only = 1")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        for limit, value in (
+            (sqlite3.SQLITE_LIMIT_LENGTH, CELL_BYTES),
+            (sqlite3.SQLITE_LIMIT_SQL_LENGTH, 4 * SQL_BYTES),
+            (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
+            (sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 400),
+            (sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 100),
+            (sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1_000),
+            (sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0),
+        ):
+            connection.setlimit(limit, value)
+        connection.set_progress_handler(self._look, STEP)
+        connection.set_authorizer(_authorize)
+        return connection
+
+    def _look(self) -> int:
+        self.looks += 1
+        if self.looks * STEP > self.vm_steps:
+            self.spent = f"more than {self.vm_steps:,} virtual-machine steps"
+        elif time.monotonic() > self.deadline:
+            self.spent = f"more than {self.timeout_s:g} s"
+        return 1 if self.spent else 0
+
+    def _close(self) -> None:
+        for connection in self.connections.values():
+            connection.close()
+        self.connections.clear()
+
+
+class _Refused(Exception):
+    def __init__(self, status: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+
+
+def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    if action in _ALLOWED:
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() not in _FORBIDDEN_FUNCTIONS:
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+def _load_compare() -> ModuleType:
+    """compare.py by its path: importing the package would cost more than a query."""
+    path = Path(__file__).with_name("compare.py")
+    spec = importlib.util.spec_from_file_location("sandbox_compare", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"cannot load {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sandbox_compare"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _end_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.25)
+    os._exit(1)
+
+
+def _read(stream: BinaryIO) -> Any:
+    head = stream.read(4)
+    if len(head) < 4:
+        return None
+    return marshal.loads(stream.read(struct.unpack(">I", head)[0]))
+
+
+def _write(stream: BinaryIO, value: Any) -> None:
+    data = marshal.dumps(value)
+    stream.write(struct.pack(">I", len(data)) + data)
+    stream.flush()
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    memory = settings.pop("memory_mb") * 1_000_000
+    parent = settings.pop("parent")
+    worker = Worker(**settings)
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # nothing can be written to any file
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    _write(stdout, "ready")
+    while (batch := _read(stdin)) is not None:
+        for query in batch:
+            _write(stdout, worker.answer(*query))
+
+
+if __name__ == "__main__":
+    main()
