@@ -144,13 +144,13 @@ class GreedyEvaluation(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if not any(r["step"] == state.global_step for r in self._records()):
-            self._evaluate(state)
+            self.evaluate(state.global_step)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
         if state.global_step % self.every == 0 or state.global_step >= state.max_steps:
-            self._evaluate(state)
+            self.evaluate(state.global_step)
             if self.patience and self._without_best() >= self.patience:
                 control.should_training_stop = control.should_save = True
                 self.say(f"stopping: no new best EX in {self.patience} evaluations")
@@ -164,23 +164,24 @@ class GreedyEvaluation(TrainerCallback):
         values = [r["ex"] for r in self._records()]
         return len(values) - 1 - values.index(max(values)) if values else 0
 
-    def _evaluate(self, state: TrainerState) -> None:
+    def evaluate(self, step: int) -> None:
+        """Measure EX, append it to eval.jsonl, and keep the policy if it is the best so far."""
         evaluation = self._measure()
-        if state.is_world_process_zero:
-            self._record(evaluation, state)
+        if PartialState().is_main_process:
+            self._record(evaluation, step)
         PartialState().wait_for_everyone()  # the others read eval.jsonl to decide on stopping
 
-    def _record(self, evaluation: Evaluation, state: TrainerState) -> None:
+    def _record(self, evaluation: Evaluation, step: int) -> None:
         before = max((r["ex"] for r in self._records()), default=-1.0)
-        self.lines.append({"phase": "grpo", "step": state.global_step, **evaluation.as_json()})
+        self.lines.append({"phase": "grpo", "step": step, **evaluation.as_json()})
         stages = ", ".join(f"stage {s} {r.ex:.3f}" for s, r in evaluation.by_stage.items())
         better = evaluation.overall.ex > before
         self.say(
-            f"step {state.global_step}: EX {evaluation.overall.ex:.3f} on {evaluation.overall.rows} held-out rows"
-            f" ({stages})" + (", a new best" if better and state.global_step else "")
+            f"step {step}: EX {evaluation.overall.ex:.3f} on {evaluation.overall.rows} held-out rows"
+            f" ({stages})" + (", a new best" if better and step else "")
         )
         if better:
-            record = {**self.about, "step": state.global_step, **evaluation.as_json()}
+            record = {**self.about, "step": step, **evaluation.as_json()}
             replace_folder(self.best, lambda folder: self._save(folder, record))
 
     def _save(self, folder: Path, record: dict[str, Any]) -> None:

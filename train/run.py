@@ -194,7 +194,7 @@ def _grpo(
         evals.forget_after(step if checkpoint else -1)
     PartialState().wait_for_everyone()
     if step >= config.grpo.max_steps > 0:
-        return step
+        return step  # the run was complete
     with reporter.task("GRPO", config.grpo.max_steps, "steps", done=step) as advance:
         evaluation = GreedyEvaluation(
             policy,
@@ -209,6 +209,9 @@ def _grpo(
             about=_about(config, shards, length),
             say=reporter.say,
         )
+        if config.grpo.max_steps == 0:
+            evaluation.evaluate(0)
+            return 0
         trainer = CurriculumTrainer(
             policy,
             examples,

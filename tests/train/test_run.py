@@ -22,8 +22,8 @@ from train.shards import ShardError, read_shards
 from train.trainer import CurriculumTrainer
 
 TINY = [
-    *("policy.hidden_size=32", "policy.layers=1", "policy.heads=2", "policy.vocab_size=400"),
-    *("sft.epochs=6", "sft.batch_size=8", "sft.learning_rate=0.01"),
+    *("policy.hidden_size=48", "policy.layers=1", "policy.heads=2", "policy.vocab_size=400"),
+    *("sft.epochs=16", "sft.batch_size=8", "sft.learning_rate=0.01"),
     *("grpo.prompts=4", "grpo.generations=4", "grpo.micro_batch_size=8", "grpo.max_steps=6"),
     *("evaluation.every=2", "evaluation.patience=0", "schedule.warmup_steps=1", "schedule.interval_steps=1"),
 ]
