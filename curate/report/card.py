@@ -1,0 +1,1 @@
+def write_card(s,m): (s/"README.md").write_text("card")
