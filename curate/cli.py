@@ -26,7 +26,9 @@ app = typer.Typer(
     "Exit codes: 0 done, 1 failed while working, 2 wrong usage or config.",
 )
 
-out = Console(highlight=False)
+LOG_WIDTH = 120  # where there is no terminal to ask
+
+out = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
 err = Console(stderr=True, highlight=False)
 
 PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE.YAML", help="The pipeline file.")]
@@ -118,9 +120,9 @@ def run(
 
 def _closing(manifest: dict[str, Any], path: Path) -> None:
     grid = Grid("step", "read", "kept", "dropped by reason", "errors", "seconds", "rows/s", "parts run/cached")
-    for column in grid.columns[1:]:
-        column.justify = "right"
-    grid.columns[3].justify = "left"
+    for column in grid.columns:
+        column.justify, column.no_wrap = "right", True
+    grid.columns[0].justify = grid.columns[3].justify = "left"
     if manifest["refused"]:
         grid.add_row("read", "", "", f"refused {manifest['refused']:,}", "", "", "", "")
     for step in manifest["steps"]:

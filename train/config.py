@@ -26,8 +26,8 @@ class PolicyConfig(Section):
     """The from-scratch policy (a Llama of a few million parameters). Unused with a pretrained model."""
 
     vocab_size: int = Field(1024, ge=300, description="tokens of its byte-level BPE, learnt from the shards")
-    hidden_size: int = Field(192, ge=16)
-    layers: int = Field(4, ge=1)
+    hidden_size: int = Field(288, ge=16)
+    layers: int = Field(2, ge=1, description="few and wide learns to copy names soonest at this size")
     heads: int = Field(6, ge=1)
 
     @model_validator(mode="after")
@@ -41,9 +41,10 @@ class SftConfig(Section):
     """The warm start by supervised fine-tuning on the gold SQL of all stages. epochs 0 skips it."""
 
     epochs: float = Field(3.0, ge=0)
-    batch_size: int = Field(32, ge=1)
-    micro_batch_size: int = Field(32, ge=1, description="sequences in memory at once")
-    learning_rate: float = Field(2e-3, gt=0)
+    batch_size: int = Field(16, ge=1)
+    micro_batch_size: int = Field(16, ge=1, description="sequences in memory at once")
+    learning_rate: float = Field(1e-3, gt=0)
+    adam_beta2: float = Field(0.95, gt=0, lt=1, description="0.999 is slow and unsteady in runs this short")
     weight_decay: float = Field(0.01, ge=0)
     warmup_share: float = Field(0.05, ge=0, le=1, description="share of steps in which the rate rises")
     max_length: int = Field(
@@ -154,6 +155,7 @@ PRETRAINED_DEFAULTS: dict[str, Any] = {
         "batch_size": 32,
         "micro_batch_size": 4,
         "learning_rate": 1e-5,
+        "adam_beta2": 0.999,
         "weight_decay": 0.0,
         "max_length": 4096,
     },

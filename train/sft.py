@@ -42,6 +42,7 @@ def warm_start(
             learning_rate=sft.learning_rate,
             lr_scheduler_type="cosine",
             warmup_steps=sft.warmup_share,
+            adam_beta2=sft.adam_beta2,
             weight_decay=sft.weight_decay,
             max_grad_norm=1.0,
             max_length=None,

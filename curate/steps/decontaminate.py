@@ -27,7 +27,13 @@ class Decontaminate(Step):
 
     name: ClassVar[str] = "decontaminate"
     scope: ClassVar[Any] = "table"
-    reads: ClassVar[tuple[str, ...]] = ("db_id", "question_norm", "sql_folded", "sql_canonical")
+    reads: ClassVar[tuple[str, ...]] = (
+        "db_id",
+        "question_folded",
+        "question_norm",
+        "sql_folded",
+        "sql_canonical",
+    )
     libraries: ClassVar[tuple[str, ...]] = ("rensa",)
     threshold_field: ClassVar[str | None] = "near_threshold"
 
@@ -83,20 +89,20 @@ class Decontaminate(Step):
 
 
 def _exact(frame: pl.DataFrame, reference: pl.DataFrame) -> list[tuple[str, str, str, float]]:
-    columns = ["row_id", "db_id", "question_norm", "sql_folded"]
+    columns = ["row_id", "db_id", "question_folded", "question_norm", "sql_folded"]
     triples: dict[tuple[str, str, str], str] = {}
     questions: dict[tuple[str, str], str] = {}
     anywhere: dict[str, str] = {}
-    for row_id, db_id, question, sql in reference.select(columns).iter_rows():
+    for row_id, db_id, asked, question, sql in reference.select(columns).iter_rows():
         if not db_id:
             anywhere.setdefault(question, row_id)
             continue
         questions.setdefault((db_id, question), row_id)
         if sql:
-            triples.setdefault((db_id, question, sql), row_id)
+            triples.setdefault((db_id, asked, sql), row_id)
     found = []
-    for row_id, db_id, question, sql in frame.select(columns).iter_rows():
-        if partner := triples.get((db_id, question, sql)):
+    for row_id, db_id, asked, question, sql in frame.select(columns).iter_rows():
+        if partner := triples.get((db_id, asked, sql)):
             found.append((row_id, partner, "leak_exact", 1.0))
         elif partner := questions.get((db_id, question)) or anywhere.get(question):
             found.append((row_id, partner, "leak_question", 1.0))

@@ -17,6 +17,7 @@ from curate.text.near import near_pairs
 class _Row:
     row_id: str
     db_id: str
+    asked: str  # case and space folded
     question: str  # normalised
     folded: str
     canonical: str
@@ -45,7 +46,7 @@ class Dedup(Step):
     scope: ClassVar[Any] = "table"
     reads: ClassVar[tuple[str, ...]] = (
         "db_id",
-        "question",
+        "question_folded",
         "question_norm",
         "sql_folded",
         "sql_canonical",
@@ -62,7 +63,7 @@ class Dedup(Step):
     def apply(self, frame: pl.DataFrame, ctx: Context) -> Output:
         rows = _in_keeping_order(frame)
         said: list[dict[str, Any]] = []
-        rows = _capped(rows, lambda r: (r.db_id, r.question, r.folded), 1, "exact_duplicate", said)
+        rows = _capped(rows, lambda r: (r.db_id, r.asked, r.folded), 1, "exact_duplicate", said)
         rows = _capped(rows, lambda r: (r.db_id, r.question, r.canonical), 1, "same_question", said)
         pairs = near_pairs([r.question for r in rows], [r.db_id for r in rows], self.near_threshold)
         said += _conflicts(rows, pairs)
@@ -79,7 +80,8 @@ def _in_keeping_order(frame: pl.DataFrame) -> list[_Row]:
         if column not in frame.columns:
             frame = frame.with_columns(pl.lit(None, dtype=pl.String).alias(column))
     ordered = frame.sort(pl.col("evidence").fill_null("") == "", "row_id")
-    columns = ["row_id", "db_id", "question_norm", "sql_folded", "sql_canonical", "sql_masked", "gold_digest"]
+    columns = ["row_id", "db_id", "question_folded", "question_norm", "sql_folded", "sql_canonical"]
+    columns += ["sql_masked", "gold_digest"]
     return [_Row(*values) for values in ordered.select(columns).iter_rows()]
 
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from curate.ledger import decide
 from curate.step import Context, Output, Step
-from curate.text.shingle import fold_sql, normalize_question
+from curate.text.shingle import fold_question, fold_sql, normalize_question
 
 _SCRIPTS = (
     ("ja", re.compile(r"[\u3040-\u30ff]")),
@@ -22,15 +22,15 @@ _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]"
 class Normalize(Step):
     """Questions and SQL in the form that later steps compare.
 
-    question_norm: NFKC, case folded, spaces as one, end punctuation cut. sql_folded: case and space folded
-    outside quotes. language: the source's; where it does not say, `zh`, `ja` or `ko` by script,
+    question_folded: case and space folded. question_norm: NFKC too, and end punctuation cut. sql_folded: case
+    and space folded outside quotes. language: the source's; where it does not say, `zh`, `ja` or `ko` by script,
     `default_language` for Latin script, `und` for others. Questions themselves are never changed.
     Drops `blank_question` (nothing but space and punctuation); flags `control_characters`.
     """
 
     name: ClassVar[str] = "normalize"
     reads: ClassVar[tuple[str, ...]] = ("question", "sql", "language")
-    writes: ClassVar[tuple[str, ...]] = ("question_norm", "sql_folded", "language")
+    writes: ClassVar[tuple[str, ...]] = ("question_folded", "question_norm", "sql_folded", "language")
     on_references: ClassVar[bool] = True
 
     default_language: str = "en"
@@ -40,6 +40,7 @@ class Normalize(Step):
         norm = [normalize_question(q) for q in questions]
         columns = frame.select(
             "row_id",
+            pl.Series("question_folded", [fold_question(q) for q in questions], dtype=pl.String),
             pl.Series("question_norm", norm, dtype=pl.String),
             pl.Series("sql_folded", [fold_sql(s) for s in frame["sql"]], dtype=pl.String),
             pl.Series(

@@ -19,6 +19,11 @@ def normalize_question(text: str) -> str:
     return _SPACE.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip().rstrip(_END)
 
 
+def fold_question(text: str) -> str:
+    """Case folded, runs of space as one; punctuation stays."""
+    return " ".join(text.casefold().split())
+
+
 def fold_sql(sql: str) -> str:
     """SQL with case and space folded outside quotes; nothing is parsed, only cut into tokens."""
     tokens = _TOKEN.findall(sql.strip().rstrip(";"))

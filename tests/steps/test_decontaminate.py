@@ -5,7 +5,7 @@ from curate.steps import Decontaminate
 OLDER = "SELECT name FROM person WHERE age > 30"
 TRAIN = [
     ("Who is older than 30?", OLDER, "town"),
-    ("who is older than 30", "SELECT id FROM person WHERE age > 30", "town"),
+    ("who is older than 30 ?!", "SELECT id FROM person WHERE age > 30", "town"),
     ("So who is older than 30?", OLDER, "town"),
     ("List people whose age exceeds thirty", OLDER, "town"),
     ("Who is older than 30?", OLDER, "city"),
@@ -29,7 +29,7 @@ def test_train_loses_what_the_reference_holds(database):
     found = {(r["question"], r["db_id"]): r["reason"] for r in result.dropped.to_dicts()}
     assert found == {
         ("Who is older than 30?", "town"): "leak_exact",
-        ("who is older than 30", "town"): "leak_question",
+        ("who is older than 30 ?!", "town"): "leak_question",
         ("So who is older than 30?", "town"): "leak_near",
     }
     assert result.dropped["partner_id"].n_unique() == 1

@@ -15,7 +15,7 @@ def test_the_first_three_rungs(database):
         database,
         ("Who is older than 30?", OLDER),
         ("Who is older than 30?", OLDER),
-        ("who is older  than 30", OLDER.lower()),
+        ("who is older  than 30?", OLDER.lower()),
         ("Who is older than 30 ?", "SELECT name FROM person WHERE 30 < age"),
         ("So who is older than 30?", OLDER),
         ("Give the names of people past thirty years", OLDER),
