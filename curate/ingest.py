@@ -37,7 +37,7 @@ def ingest(pipeline: Pipeline, store: Path, limit: int | None = None, *, write: 
     train: list[pl.DataFrame] = []
     frames: dict[str, pl.DataFrame] = {}
     for name, spec in pipeline.inputs.items():
-        frame, refused = read_input(spec, is_train=name in pipeline.train)
+        frame, refused = read_input(name, spec, is_train=name in pipeline.train)
         rejects += [(name, r) for r in refused]
         read_counts[name] = {"path": str(spec.path), "rows": frame.height, "rejected": len(refused)}
         if name in pipeline.train:
@@ -63,21 +63,23 @@ def _distinct(*frames: pl.DataFrame) -> tuple[str, ...]:
     return tuple(pl.concat([f["db_id"] for f in frames]).unique().sort())
 
 
-def read_input(spec: InputSpec, *, is_train: bool) -> tuple[pl.DataFrame, list[Reject]]:
+def read_input(name: str, spec: InputSpec, *, is_train: bool) -> tuple[pl.DataFrame, list[Reject]]:
     """The rows of one input (row schema without `row_id`), in file order, and the lines refused."""
     rejects: list[Reject] = []
-    frames = list(_frames(spec, is_train, rejects))
+    frames = list(_frames(name, spec, is_train, rejects))
     return (pl.concat(frames) if frames else row_schema.frame_of([]).drop("row_id")), rejects
 
 
-def _frames(spec: InputSpec, is_train: bool, rejects: list[Reject]) -> Iterator[pl.DataFrame]:
+def _frames(name: str, spec: InputSpec, is_train: bool, rejects: list[Reject]) -> Iterator[pl.DataFrame]:
+    # A reference that names no split is its own split: its rows then never share a row_id with train's.
+    split = spec.split or (None if is_train or spec.format in ("spider", "bird") else name)
     batch: list[dict[str, Any]] = []
     for item in read(
         spec.path,
         spec.format,
         columns=spec.columns,
         source=spec.source,
-        split=spec.split,
+        split=split,
         dialect=spec.dialect,
         require_sql=is_train,
     ):

@@ -24,7 +24,7 @@ def run(database, reference, **config):
 
 
 def test_train_loses_what_the_reference_holds(database):
-    reference = rows([("Who is older than 30?", OLDER, "town")])
+    reference = [{**r, "split": "test"} for r in rows([("Who is older than 30?", OLDER, "town")])]
     result = run(database, reference)
     found = {(r["question"], r["db_id"]): r["reason"] for r in result.dropped.to_dicts()}
     assert found == {
