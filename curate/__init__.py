@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from curate.api import load, run
-    from curate.step import Context, Output, Result, Step, decide, step
+    from curate.step import Context, Output, Result, Step, decide
 
 __version__ = "0.1.0"
-__all__ = ["Context", "Output", "Result", "Step", "__version__", "decide", "load", "run", "step"]
+__all__ = ["Context", "Output", "Result", "Step", "__version__", "decide", "load", "run"]
 
 _WHERE = {"load": "curate.api", "run": "curate.api"}
 

@@ -85,6 +85,8 @@ def curate(
 ) -> Curated:
     """Read the inputs and apply every step. Parts that are stored already are not computed again.
 
+    workers: processes; by default one a core, or none for so few rows that starting them would cost more.
+
     Raises curate.data.InputError, curate.part.StepFailed, RunFailed, or OSError (a full disk).
     """
     reporter = reporter or Reporter(quiet=True)
@@ -99,7 +101,7 @@ def curate(
     table = Table((ingested.layer,))
     reports = []
     total = sum(p.rows for p in ingested.layer.parts)
-    if total < IN_PROCESS_ROWS:
+    if workers is None and total < IN_PROCESS_ROWS:
         workers = 1
     with LocalEngine(workers) as engine:
         for step in pipeline.steps:

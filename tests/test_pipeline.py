@@ -41,7 +41,7 @@ def messy_rows() -> list[dict[str, str]]:
         *rows,
         older,
         older,
-        {"question": "Please, who is older than 3?", "sql": older["sql"], "db_id": "town_0"},
+        {"question": "So who is older than 3?", "sql": older["sql"], "db_id": "town_0"},
         {"question": "Give names", "sql": "SELECT nme FROM person", "db_id": "town_1"},
         {"question": "Nobody?", "sql": "SELECT name FROM person WHERE age > 900", "db_id": "town_1"},
         {"question": "Who is 41 years old?", "sql": "SELECT name FROM person WHERE age = 41", "db_id": "town_0"},
@@ -240,7 +240,7 @@ def test_undecided_rows_end_the_run_and_lose_nothing(messy):
 STEP = '''
 import os, signal
 import polars as pl
-from curate import step, decide
+from curate.step import decide, step
 
 @step(reads=["question"], writes=["characters"])
 def length(frame):
@@ -253,7 +253,7 @@ def breaks(frame):
 
 @step(reads=["question"])
 def dies(frame):
-    if frame["question"].str.contains("41 years").any():
+    if frame["question"].str.contains("are 13 years").any():
         os.kill(os.getpid(), signal.SIGKILL)
     return decide(frame.head(0), "drop", "never")
 '''
@@ -304,5 +304,5 @@ def test_a_worker_that_dies_loses_only_its_part(brought):
     assert done.returncode == 0, done.stderr
     rejected = pl.read_parquet(brought.out / "rejected.parquet")
     lost = rejected.filter(pl.col("reason") == "worker_lost")
-    assert 1 <= lost.height <= 64
+    assert 1 <= lost.height <= 3 * 32  # one part of each database
     assert load_rows(brought.out).height + rejected.height == len(messy_rows())

@@ -16,7 +16,7 @@ from curate.sql.sandbox import Sandbox
 from curate.sql.schema import SchemaError, find_database, read_sqlite, render, render_prompt
 from train.policy import Policy, encode, load_policy
 from train.rewards import Gold, Judge, Verdict, extract_sql
-from train.shards import Example, Shards, ShardError, read_shards
+from train.shards import Example, ShardError, Shards, read_shards
 
 Z95 = 1.959963984540054
 STYLES = ("compact", "ddl")

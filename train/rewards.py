@@ -176,7 +176,7 @@ class Judge:
         return Verdict(False, True, False, "wrong" if predicted.rows else "empty")
 
 
-_CLAUSE: dict[type[exp.Expression], str] = {
+_CLAUSE: dict[type[exp.Expr], str] = {
     exp.From: "tables",
     exp.Join: "tables",
     exp.Where: "where",
@@ -189,7 +189,7 @@ _CLAUSE: dict[type[exp.Expression], str] = {
 _SILENT = (exp.Identifier, exp.Alias, exp.TableAlias, exp.Paren, exp.Subquery, exp.From, exp.Where)
 
 
-def clauses(tree: exp.Expression) -> dict[str, Counter[str]]:
+def clauses(tree: exp.Expr) -> dict[str, Counter[str]]:
     """What each clause is made of: columns, literals, functions, operators, tables, with their counts.
 
     Clauses of nested queries count into the clause of the same name, and each query more than the first and
@@ -197,7 +197,7 @@ def clauses(tree: exp.Expression) -> dict[str, Counter[str]]:
     """
     found: dict[str, Counter[str]] = {}
 
-    def visit(node: exp.Expression, clause: str) -> None:
+    def visit(node: exp.Expr, clause: str) -> None:
         if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
             found.setdefault("queries", Counter())[type(node).__name__] += 1
             clause = "select"
@@ -212,7 +212,7 @@ def clauses(tree: exp.Expression) -> dict[str, Counter[str]]:
     return found
 
 
-def _label(node: exp.Expression) -> str | None:
+def _label(node: exp.Expr) -> str | None:
     if isinstance(node, exp.Column | exp.Table):
         return node.name.lower()
     if isinstance(node, exp.Literal):
@@ -228,7 +228,7 @@ def _label(node: exp.Expression) -> str | None:
     return type(node).__name__
 
 
-def similarity(a: exp.Expression, b: exp.Expression) -> float:
+def similarity(a: exp.Expr, b: exp.Expr) -> float:
     """Mean over the clauses that either query has of the Dice coefficient of their contents, in [0, 1].
 
     Dice (1945): 2 |A and B| / (|A| + |B|), here on multisets. Symmetric; 1 for equal trees.
@@ -242,7 +242,7 @@ def _dice(a: Counter[str], b: Counter[str]) -> float:
     return 2 * (a & b).total() / (a.total() + b.total())
 
 
-def tables(tree: exp.Expression) -> frozenset[str]:
+def tables(tree: exp.Expr) -> frozenset[str]:
     """Names of the tables a query reads, lower-cased, without its own CTEs."""
     own = {c.alias_or_name.lower() for c in tree.find_all(exp.CTE)}
     return frozenset(t.name.lower() for t in tree.find_all(exp.Table)) - own
@@ -256,7 +256,7 @@ class SqlRewards:
 
     def __init__(self, sandbox: Sandbox, mode: str = "strict"):
         self.judge = Judge(sandbox, mode)
-        self._trees: OrderedDict[tuple[str, str], exp.Expression | None] = OrderedDict()
+        self._trees: OrderedDict[tuple[str, str], exp.Expr | None] = OrderedDict()
         self._schemas: dict[str, Schema | None] = {}
         self._scores: OrderedDict[tuple[Gold, str], Score] = OrderedDict()
         self._last: tuple[list[str], list[Gold], list[Score | None]] | None = None
@@ -293,13 +293,13 @@ class SqlRewards:
         structure = max((similarity(tree, g) for g in golds), default=0.0)
         return Score(0.0, 1.0 if verdict.runs else 0.5, structure, reason)
 
-    def _tree(self, gold: Gold, sql: str) -> exp.Expression | None:
+    def _tree(self, gold: Gold, sql: str) -> exp.Expr | None:
         """The canonical tree of a SQL, so that spelling does not count; None if it does not parse."""
         key = (gold.database, sql)
         if key not in self._trees:
             try:
                 canonical = canonicalize(sql, self._schema(gold.database), gold.dialect)
-                tree: exp.Expression | None = parse(canonical.sql, gold.dialect)
+                tree: exp.Expr | None = parse(canonical.sql, gold.dialect)
             except SqlParseError:
                 tree = None
             _remember(self._trees, key, tree)
@@ -346,7 +346,7 @@ def golds_of(
     return [Gold(database, tuple(sqls), dialect) for database, sqls, dialect in rows]
 
 
-def _reads_same(tree: exp.Expression | None, golds: Sequence[exp.Expression]) -> bool:
+def _reads_same(tree: exp.Expr | None, golds: Sequence[exp.Expr]) -> bool:
     return tree is not None and any(tables(tree) == tables(g) for g in golds)
 
 

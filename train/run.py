@@ -29,7 +29,7 @@ from train.rewards import SqlRewards
 from train.sampler import StagedDraws
 from train.schedule import Schedule
 from train.sft import warm_start
-from train.shards import Example, Shards, ShardError, read_shards
+from train.shards import Example, ShardError, Shards, read_shards
 from train.trainer import CurriculumTrainer
 
 SPARE_TOKENS = 16  # beyond the longest gold

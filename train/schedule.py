@@ -6,8 +6,8 @@ Definition, for stages s1 < s2 < ... < sn (those the shards have; a missing stag
 - growth number k = 1 + (step - warmup_steps) // interval_steps: the first growth happens at
   step = warmup_steps, one more at each interval.
 - stages open in order, one a growth: after k growths o = min(k, n - 1) of the later stages are open.
-- the open ones share L = min(k * increment, (1 - f) * o / (n - 1)) equally, s1 has the rest. f = min(floor, 1/n)
-  is the share below which s1 never falls (a floor above 1/n could not be given to every stage).
+- the open ones share L = min(k * increment, (1 - f) * o / (n - 1)) equally, s1 has the rest, where
+  f = min(floor, 1/n) is the share below which s1 never falls (no more than 1/n can go to every stage).
 
 So s1 only ever falls, every other stage only ever rises, the shares sum to 1, and in the end each stage holds
 at least f: the easy stages are faded but never vanish, because a policy forgets what it is no longer shown.

@@ -46,7 +46,6 @@ def warm_start(
             weight_decay=sft.weight_decay,
             max_grad_norm=1.0,
             max_length=None,
-            train_sampling_strategy="group_by_length",
             bf16=grpo.bf16,
             gradient_checkpointing=grpo.gradient_checkpointing,
             logging_steps=10,

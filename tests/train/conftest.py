@@ -15,7 +15,7 @@ insert into sale values (1,1,3),(2,1,2),(3,3,9),(4,4,1);
 """
 ZOO = """
 create table animal (animal_id integer primary key, name text, weight real, legs integer);
-create table visit (visit_id integer primary key, animal_id integer references animal(animal_id), day integer);
+create table visit (visit_id integer primary key, animal_id integer references animal, day integer);
 insert into animal values (1,'owl',2.0,2),(2,'fox',6.5,4),(3,'ant',0.1,6),(4,'elk',300.0,4);
 insert into visit values (1,2,1),(2,2,2),(3,4,2),(4,1,3);
 """
@@ -37,9 +37,13 @@ def pairs() -> list[tuple[int, str, str, str]]:
     for db_id, (table, columns) in TABLES.items():
         for column in columns:
             for verb in ("list", "show", "give"):
-                rows.append((1, db_id, f"{verb} the {column} of every {table}", f"SELECT {column} FROM {table}"))
+                rows.append(
+                    (1, db_id, f"{verb} the {column} of every {table}", f"SELECT {column} FROM {table}")
+                )
             for word, call in (("largest", "max"), ("smallest", "min"), ("number of", "count")):
-                rows.append((2, db_id, f"{word} {column} of {table}", f"SELECT {call}({column}) FROM {table}"))
+                rows.append(
+                    (2, db_id, f"{word} {column} of {table}", f"SELECT {call}({column}) FROM {table}")
+                )
         number = columns[1]
         inner = f"SELECT max({number}) FROM {table}"
         for word in ("which", "what"):
@@ -103,7 +107,13 @@ def write_shards(tmp_path: Path) -> Callable[..., Path]:
             "comparison_mode": "strict",
             "stages": stages,
             "validation": {"rows": held.height, "files": ["validation/part-00000.parquet"]},
-            "schedule": {"kind": "step", "warmup_steps": 2, "interval_steps": 1, "increment": 0.3, "floor": 0.2},
+            "schedule": {
+                "kind": "step",
+                "warmup_steps": 2,
+                "interval_steps": 1,
+                "increment": 0.3,
+                "floor": 0.2,
+            },
             "databases": {d: f"databases/{d}/{d}.sqlite" for d in DATABASES},
         }
         (out / "curriculum.json").write_text(json.dumps({**about, **changes}))

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from train.config import PolicyConfig
 from train.policy import encode, encode_completions, learn_tokenizer, load_policy, new_policy
 
-TEXTS = ["item(item_id int*, name text)\nQuestion: names of items?\nSQL:", " SELECT name FROM item WHERE price > 12"]
+TEXTS = [
+    "item(item_id int*, name text)\nQuestion: names of items?\nSQL:",
+    " SELECT name FROM item WHERE price > 12",
+]
 SMALL = PolicyConfig(vocab_size=400, hidden_size=32, layers=1, heads=2)
 TOKENIZER = learn_tokenizer(TEXTS * 10, 400)
 
@@ -36,7 +39,10 @@ def test_a_chat_model_gets_a_message_and_answers_in_a_block():
     chat = learn_tokenizer(TEXTS, 400)
     chat.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
     assert chat.decode(encode(chat, ["list items"])[0]) == "<user>list items<assistant>"
-    assert chat.decode(encode_completions(chat, ["SELECT 1"])[0], skip_special_tokens=True) == "```sql\nSELECT 1\n```"
+    assert (
+        chat.decode(encode_completions(chat, ["SELECT 1"])[0], skip_special_tokens=True)
+        == "```sql\nSELECT 1\n```"
+    )
 
 
 def test_one_seed_gives_one_policy_and_it_is_saved_whole(tmp_path):
@@ -52,6 +58,11 @@ def test_one_seed_gives_one_policy_and_it_is_saved_whole(tmp_path):
 
 
 def test_the_default_policy_has_two_to_four_million_parameters():
-    policy = new_policy([chr(i) + chr(j) for i in range(97, 123) for j in range(97, 123)], PolicyConfig(), max_length=64, seed=0)
+    policy = new_policy(
+        [chr(i) + chr(j) for i in range(97, 123) for j in range(97, 123)],
+        PolicyConfig(),
+        max_length=64,
+        seed=0,
+    )
     body = sum(p.numel() for p in policy.model.parameters()) - policy.model.lm_head.weight.numel()
     assert 2e6 < body + PolicyConfig().vocab_size * PolicyConfig().hidden_size < 4e6

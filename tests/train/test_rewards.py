@@ -53,7 +53,9 @@ class Counting:
         self.asked += queries
         found = self.sandbox.run(queries, **options)
         return [
-            Execution(self.failing[q.sql], (), (), 0, None, "told to fail", 0.0) if q.sql in self.failing else e
+            Execution(self.failing[q.sql], (), (), 0, None, "told to fail", 0.0)
+            if q.sql in self.failing
+            else e
             for q, e in zip(queries, found, strict=True)
         ]
 
@@ -103,7 +105,9 @@ def test_partial_credit_orders_wrong_sql_by_nearness(rewards, shop):
     assert len(set(totals)) == len(totals)
 
 
-@pytest.mark.parametrize("stub", ["SELECT 1", "SELECT * FROM sqlite_master", "SELECT units FROM sale", "SELECT NULL"])
+@pytest.mark.parametrize(
+    "stub", ["SELECT 1", "SELECT * FROM sqlite_master", "SELECT units FROM sale", "SELECT NULL"]
+)
 def test_stubs_score_nothing(rewards, shop, stub):
     assert total(rewards, stub, Gold(shop, ("SELECT name FROM item WHERE price > 2",))) == 0
 
@@ -183,8 +187,12 @@ def test_trl_functions_tell_of_one_execution(sandbox, shop):
 
 NAMES = st.sampled_from(["name", "price", "stock", "item_id", "count(*)", "max(price)", "nope"])
 TABLES = st.sampled_from(["item", "sale", "nowhere", "item JOIN sale USING (item_id)"])
-CONDITIONS = st.sampled_from(["", " WHERE price > 2", " WHERE stock = (SELECT max(stock) FROM item)", " WHERE ("])
-TAILS = st.sampled_from(["", " ORDER BY 1 DESC", " LIMIT 1", " GROUP BY stock HAVING count(*) > 1", " UNION SELECT 1"])
+CONDITIONS = st.sampled_from(
+    ["", " WHERE price > 2", " WHERE stock = (SELECT max(stock) FROM item)", " WHERE ("]
+)
+TAILS = st.sampled_from(
+    ["", " ORDER BY 1 DESC", " LIMIT 1", " GROUP BY stock HAVING count(*) > 1", " UNION SELECT 1"]
+)
 SQL = st.builds(lambda n, t, c, e: f"SELECT {n} FROM {t}{c}{e}", NAMES, TABLES, CONDITIONS, TAILS)
 
 
@@ -239,7 +247,7 @@ def test_sql_is_taken_out_of_completions(completion, sql):
 
 
 def test_weights_that_let_wrong_near_right_are_refused():
-    with pytest.raises(ValueError, match="0.5"):
+    with pytest.raises(ValueError, match=r"0\.5"):
         Weights(0.4, 0.3, 0.3)
     with pytest.raises(ValueError, match="sum to 1"):
         Weights(0.6, 0.2, 0.3)
@@ -247,6 +255,8 @@ def test_weights_that_let_wrong_near_right_are_refused():
 
 
 def test_rewards_need_no_torch():
-    code = "import sys, train.rewards; sys.exit(any(m in sys.modules for m in ('torch', 'trl', 'transformers')))"
+    code = (
+        "import sys, train.rewards; sys.exit(any(m in sys.modules for m in ('torch', 'trl', 'transformers')))"
+    )
     root = Path(__file__).resolve().parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

@@ -113,7 +113,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(shards, tmp_path, drawn):
     assert resumed.evaluations == whole.evaluations
     for name in ("eval.jsonl",):
         assert (cut / name).read_text() == (tmp_path / "whole" / name).read_text()
-    assert pl.read_parquet(cut / "ledger.parquet").equals(pl.read_parquet(tmp_path / "whole" / "ledger.parquet"))
+    assert pl.read_parquet(cut / "ledger.parquet").equals(
+        pl.read_parquet(tmp_path / "whole" / "ledger.parquet")
+    )
     one = load_file(tmp_path / "whole" / "checkpoints" / "checkpoint-6" / "model.safetensors")
     other = load_file(cut / "checkpoints" / "checkpoint-6" / "model.safetensors")
     assert all(torch.equal(one[k], other[k]) for k in one)
@@ -127,7 +129,8 @@ def test_one_seed_gives_one_run(shards, tmp_path):
     other = quiet(tiny(shards, tmp_path / "c", "grpo.max_steps=2", "seed=1"))
     assert runs[0].evaluations == runs[1].evaluations
     weights = [
-        load_file(tmp_path / n / "checkpoints" / "checkpoint-2" / "model.safetensors") for n in ("a", "b", "c")
+        load_file(tmp_path / n / "checkpoints" / "checkpoint-2" / "model.safetensors")
+        for n in ("a", "b", "c")
     ]
     assert all(torch.equal(weights[0][k], weights[1][k]) for k in weights[0])
     assert other.output.name == "c"
@@ -143,7 +146,8 @@ def test_dropping_silent_groups_leaves_the_update_as_it_was(shards, tmp_path, mo
     metrics = [json.loads(x) for x in (tmp_path / "kept" / "metrics.jsonl").read_text().splitlines()]
     assert 0 < metrics[-1]["zero_std/total"] < 1  # else the comparison would say nothing
     one, other = (
-        torch.load(tmp_path / n / "checkpoints" / "checkpoint-1" / "optimizer.pt")["state"] for n in ("dropped", "kept")
+        torch.load(tmp_path / n / "checkpoints" / "checkpoint-1" / "optimizer.pt")["state"]
+        for n in ("dropped", "kept")
     )
     for i in one:  # the first moment is the gradient, scaled
         torch.testing.assert_close(one[i]["exp_avg"], other[i]["exp_avg"], rtol=1e-3, atol=1e-7)
@@ -204,8 +208,12 @@ def test_train_and_evaluate_from_the_command_line(shards, databases, tmp_path, m
     assert found["by_database"]["unseen"]["rows"] == 0
 
     held = tmp_path / "held.jsonl"
-    held.write_text('{"question": "list the name of every item", "sql": "SELECT name FROM item", "db_id": "shop"}\n')
-    from_file = cli_train("evaluate", out, "--data", held, "--databases", databases, "--output", tmp_path / "e.json")
+    held.write_text(
+        '{"question": "list the name of every item", "sql": "SELECT name FROM item", "db_id": "shop"}\n'
+    )
+    from_file = cli_train(
+        "evaluate", out, "--data", held, "--databases", databases, "--output", tmp_path / "e.json"
+    )
     assert from_file.exit_code == 0, from_file.output
     assert json.loads((tmp_path / "e.json").read_text())["rows"] == 1
 
@@ -222,7 +230,9 @@ def test_grpo_generates_from_the_very_ids_that_sft_trained_on(shards, tmp_path):
         policy,
         examples,
         config,
-        draws=StagedDraws([e.stage for e in examples], [1.0] * len(examples), found.schedule, prompts=4, seed=0),
+        draws=StagedDraws(
+            [e.stage for e in examples], [1.0] * len(examples), found.schedule, prompts=4, seed=0
+        ),
         rewards=[lambda completions, **_: [0.0] * len(completions)] * 3,
         ledger=None,
         max_completion_length=8,

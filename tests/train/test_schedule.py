@@ -55,7 +55,8 @@ def test_a_missing_stage_leaves_no_gap():
 
 
 @pytest.mark.parametrize(
-    "values", [{"warmup_steps": -1}, {"interval_steps": 0}, {"increment": 0.0}, {"increment": 1.1}, {"floor": 2.0}]
+    "values",
+    [{"warmup_steps": -1}, {"interval_steps": 0}, {"increment": 0.0}, {"increment": 1.1}, {"floor": 2.0}],
 )
 def test_bad_settings_are_refused(values):
     with pytest.raises(ValueError, match="schedule"):

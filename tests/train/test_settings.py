@@ -33,7 +33,9 @@ def test_a_saved_config_is_read_back_the_same(tmp_path):
 
 def test_every_problem_is_told_at_once_with_the_nearest_key():
     with pytest.raises(ConfigError) as caught:
-        resolve(SCRATCH, settings=["grpo.learning_rat=1", "sft.epochs=-1", "rewards.execution=0.3"], options=PATHS)
+        resolve(
+            SCRATCH, settings=["grpo.learning_rat=1", "sft.epochs=-1", "rewards.execution=0.3"], options=PATHS
+        )
     text = str(caught.value)
     assert "grpo.learning_rat: unknown key; did you mean grpo.learning_rate?" in text
     assert "sft.epochs" in text

@@ -36,7 +36,10 @@ def test_without_shards_the_usage_is_told():
     "arguments, message",
     [
         (("--curriculum", "nowhere"), "no such folder"),
-        (("--curriculum", "nowhere", "--output", "out", "--set", "grpo.promts=1"), "did you mean grpo.prompts"),
+        (
+            ("--curriculum", "nowhere", "--output", "out", "--set", "grpo.promts=1"),
+            "did you mean grpo.prompts",
+        ),
         (("--curriculum", "nowhere", "--output", "out", "--config", "none.yaml"), "none.yaml"),
         (("--curriculum", "nowhere", "--output", "out", "--resume"), "no run to resume"),
         (("evaluate", "none", "--data", "none.jsonl"), "--databases"),
@@ -58,6 +61,8 @@ def test_a_missing_extra_says_what_brings_it(monkeypatch):
 
 def test_a_model_that_does_not_exist_is_a_failure_of_the_work(shards, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    result = train("--curriculum", shards, "--output", tmp_path / "out", "--model", str(tmp_path / "no-model"))
+    result = train(
+        "--curriculum", shards, "--output", tmp_path / "out", "--model", str(tmp_path / "no-model")
+    )
     assert result.exit_code == 1
     assert "no-model" in result.output
