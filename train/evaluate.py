@@ -13,7 +13,7 @@ import torch
 from curate.sql.compare import MODES
 from curate.sql.features import features, rule_stage
 from curate.sql.sandbox import Sandbox
-from curate.sql.schema import SchemaError, find_database, read_sqlite, render, render_prompt
+from curate.sql.schema import Schema, SchemaError, find_database, read_sqlite, render, render_prompt
 from train.policy import Policy, encode, load_policy
 from train.rewards import Gold, Judge, Verdict, extract_sql
 from train.shards import Example, ShardError, Shards, read_shards
@@ -163,15 +163,12 @@ def rendering_of(shards: Shards) -> Rendering:
     raise ShardError(f"{shards.path}: schema_text of {row['db_id']!r} is not what this version renders")
 
 
-def read_records(
-    path: Path, databases: Path, rendering: Rendering, known: dict[str, str] | None = None
-) -> list[Example]:
+def read_records(path: Path, databases: Path, rendering: Rendering) -> list[Example]:
     """Held-out rows from JSONL with question, sql, db_id (and gold_sqls, evidence, dialect).
 
-    known: schema texts of databases that were trained on, by db_id; others are rendered.
     Raises ShardError naming file and line.
     """
-    texts = dict(known or {})
+    schemas: dict[str, Schema] = {}
     examples = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -179,14 +176,14 @@ def read_records(
         raise ShardError(f"{path}: {error.strerror}") from error
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            examples.append(_record(path, number, line, databases, rendering, texts))
+            examples.append(_record(path, number, line, databases, rendering, schemas))
     if not examples:
         raise ShardError(f"{path}: no rows")
     return examples
 
 
 def _record(
-    path: Path, number: int, line: str, databases: Path, rendering: Rendering, texts: dict[str, str]
+    path: Path, number: int, line: str, databases: Path, rendering: Rendering, schemas: dict[str, Schema]
 ) -> Example:
     where = f"{path}: line {number}"
     try:
@@ -201,15 +198,15 @@ def _record(
     if database is None:
         raise ShardError(f"{where}: database {db_id!r} not found under {databases}")
     try:
-        schema = read_sqlite(database, db_id, samples=rendering.samples)
-        if db_id not in texts:
-            texts[db_id] = render(schema, style=rendering.style)  # type: ignore[arg-type]
-        stage = rule_stage(features(row["sql"], schema))
+        if db_id not in schemas:
+            schemas[db_id] = read_sqlite(database, db_id, samples=rendering.samples)
+        schema_text = render(schemas[db_id], style=rendering.style)  # type: ignore[arg-type]
+        stage = rule_stage(features(row["sql"], schemas[db_id], dialect))
     except (SchemaError, ValueError) as error:
         raise ShardError(f"{where}: {error}") from error
     return Example(
         row_id=str(row.get("row_id") or number),
-        prompt=render_prompt(row["question"], texts[db_id], evidence=row.get("evidence"), dialect=dialect),
+        prompt=render_prompt(row["question"], schema_text, evidence=row.get("evidence"), dialect=dialect),
         sql=row["sql"],
         gold_sqls=tuple(row.get("gold_sqls") or [row["sql"]]),
         db_id=db_id,

@@ -25,9 +25,9 @@ from transformers import (
 from train.config import PolicyConfig
 
 END, PAD = "<|end|>", "<|pad|>"
-# A word, with the space before it; a digit; or any other sign alone: names, numbers and brackets can then be
-# copied piece by piece from the prompt, wherever they stand.
-PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]|\s"
+# A word with the space or underscore before it, a digit, or a run of other signs: the parts of names and
+# numbers can then be copied one by one from the prompt.
+PIECES = r"[ _]?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s"
 
 
 @dataclass

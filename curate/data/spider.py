@@ -13,7 +13,7 @@ TRAIN_FILES = ("train_spider.json", "train.json", "train_others.json")
 
 def split_of(path: Path) -> str:
     for split in ("dev", "test"):
-        if path.name.startswith(split):
+        if path.suffix == ".json" and path.name.startswith(split):
             return split
     return "train"
 

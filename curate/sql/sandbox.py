@@ -117,9 +117,6 @@ class Sandbox:
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        self.close()
-
     def close(self) -> None:
         """End the workers. The sandbox can be used again; it starts new ones."""
         for worker in self._workers:
