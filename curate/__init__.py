@@ -1,11 +1,11 @@
 """nl2sql-curate: curate NL2SQL training data and emit staged curriculum shards.
 
-    from curate.steps import Validate, Dedup
-    result = Dedup(max_paraphrases=4).run(frame, databases="data/databases")
-    result.kept, result.dropped
+from curate.steps import Validate, Dedup
+result = Dedup(max_paraphrases=4).run(frame, databases="data/databases")
+result.kept, result.dropped
 
-    import curate
-    curate.run("pipeline.yaml")
+import curate
+curate.run("pipeline.yaml")
 """
 
 from typing import TYPE_CHECKING, Any

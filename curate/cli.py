@@ -119,7 +119,9 @@ def run(
 
 
 def _closing(manifest: dict[str, Any], path: Path) -> None:
-    grid = Grid("step", "read", "kept", "dropped by reason", "errors", "seconds", "rows/s", "parts run/cached")
+    grid = Grid(
+        "step", "read", "kept", "dropped by reason", "errors", "seconds", "rows/s", "parts run/cached"
+    )
     for column in grid.columns:
         column.justify, column.no_wrap = "right", True
     grid.columns[0].justify = grid.columns[3].justify = "left"
@@ -186,9 +188,7 @@ def plan(pipeline: PipelineFile, set_: Override = None, limit: Limit = None) -> 
             column.justify = "right"
         for one in planned:
             estimate = "unknown" if one.seconds is None else f"{one.seconds:.1f} s"
-            grid.add_row(
-                one.name, f"{one.cached}", f"{one.run}", f"{one.waiting}", f"{one.rows:,}", estimate
-            )
+            grid.add_row(one.name, f"{one.cached}", f"{one.run}", f"{one.waiting}", f"{one.rows:,}", estimate)
         out.print(grid)
         out.print("Estimates use the rates of the last run; waiting parts may turn out to be cached.")
 
@@ -260,7 +260,9 @@ def diff(
         grouped = changes.group_by("change", "reason", maintain_order=True).agg(
             pl.len().alias("rows"), pl.col("question").first()
         )
-        for change, reason, rows, example in grouped.sort("change", "rows", descending=[False, True]).iter_rows():
+        for change, reason, rows, example in grouped.sort(
+            "change", "rows", descending=[False, True]
+        ).iter_rows():
             grid.add_row(change, reason or "", f"{rows:,}", escape(example))
         out.print(grid)
 

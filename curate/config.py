@@ -37,7 +37,9 @@ class InputSpec(_Strict):
     @classmethod
     def _known_format(cls, value: str) -> str:
         if value not in FORMATS:
-            raise ValueError(f"unknown format '{value}'{nearest(value, FORMATS)}; one of {', '.join(FORMATS)}")
+            raise ValueError(
+                f"unknown format '{value}'{nearest(value, FORMATS)}; one of {', '.join(FORMATS)}"
+            )
         return value
 
 
@@ -121,9 +123,7 @@ class ConfigError(Exception):
         super().__init__("\n".join(self.lines()))
 
     def lines(self) -> list[str]:
-        return [
-            f"{self.file}:{p.line}: {p.key + ': ' if p.key else ''}{p.message}" for p in self.problems
-        ]
+        return [f"{self.file}:{p.line}: {p.key + ': ' if p.key else ''}{p.message}" for p in self.problems]
 
 
 def nearest(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
@@ -392,7 +392,9 @@ def _whole(pipeline: Pipeline, lines: Mapping[Loc, int]) -> list[Problem]:
         for name in step.needs_references():
             if name not in pipeline.references:
                 given = pipeline.references
-                problem(loc, f"compares with input '{name}', which is no reference input{nearest(name, given)}")
+                problem(
+                    loc, f"compares with input '{name}', which is no reference input{nearest(name, given)}"
+                )
         written.update(step.writes)
         if step.name == "curriculum" and i != len(pipeline.steps) - 1:
             problem(loc, "must be the last step: it emits the shards")

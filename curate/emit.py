@@ -1,11 +1,11 @@
 """Write the shards: the only place where the data set becomes smaller.
 
-    shards/
-      curriculum.json               stages, schedule, counts, weights, comparison mode, digests
-      stage-1/part-00000.parquet    ...
-      validation/part-00000.parquet
-      databases/DB/DB.sqlite        the databases the rows need
-      README.md                     data card
+shards/
+  curriculum.json               stages, schedule, counts, weights, comparison mode, digests
+  stage-1/part-00000.parquet    ...
+  validation/part-00000.parquet
+  databases/DB/DB.sqlite        the databases the rows need
+  README.md                     data card
 """
 
 import json
@@ -70,7 +70,10 @@ def emit(curated: Curated, manifest: dict[str, Any], lines: pl.DataFrame) -> Emi
         manifest["counts"],
         {s["name"]: s["dropped"] for s in manifest["steps"]},
     )
-    stages = {str(s): n for s, n in rows.filter(~pl.col("validation"))["stage"].value_counts().sort("stage").iter_rows()}
+    stages = {
+        str(s): n
+        for s, n in rows.filter(~pl.col("validation"))["stage"].value_counts().sort("stage").iter_rows()
+    }
     if _stands(shards, print_of):
         return Emitted(shards, print_of, stages, unchanged=True)
 
@@ -92,7 +95,12 @@ def emitted_rows(curated: Curated, step: Curriculum, lines: pl.DataFrame) -> pl.
     frame = frame.with_columns(
         pl.col("db_id").replace_strict(schemas, default=None, return_dtype=pl.String).alias("schema_text")
     )
-    absent = {"pass_rate": pl.Float64, "parent_id": pl.String, "augmentation": pl.String, "gold_digest": pl.String}
+    absent = {
+        "pass_rate": pl.Float64,
+        "parent_id": pl.String,
+        "augmentation": pl.String,
+        "gold_digest": pl.String,
+    }
     frame = frame.with_columns(
         pl.lit(None, absent.get(c, pl.String)).alias(c) for c in EMITTED if c not in frame.columns
     )
@@ -176,7 +184,9 @@ def _fill(
 
     _write_json(folder / "curriculum.json", curriculum)
     write_card(folder, {**manifest, "curriculum": curriculum})
-    digests = {str(p.relative_to(folder)): file_digest(p) for p in _files(folder) if p.name != "curriculum.json"}
+    digests = {
+        str(p.relative_to(folder)): file_digest(p) for p in _files(folder) if p.name != "curriculum.json"
+    }
     _write_json(folder / "curriculum.json", {**curriculum, "digests": digests})
     for path in _files(folder):
         with path.open("rb") as file:

@@ -69,7 +69,9 @@ def locked(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunFailed(f"another run is at work in {out}; wait for it or choose another output.path") from None
+            raise RunFailed(
+                f"another run is at work in {out}; wait for it or choose another output.path"
+            ) from None
         yield
 
 
@@ -81,7 +83,11 @@ def limited(pipeline: Pipeline, limit: int | None) -> Pipeline:
 
 
 def curate(
-    pipeline: Pipeline, *, workers: int | None = None, limit: int | None = None, reporter: Reporter | None = None
+    pipeline: Pipeline,
+    *,
+    workers: int | None = None,
+    limit: int | None = None,
+    reporter: Reporter | None = None,
 ) -> Curated:
     """Read the inputs and apply every step. Parts that are stored already are not computed again.
 
@@ -190,7 +196,9 @@ def tasks_for(step: Step, table: Table, pipeline: Pipeline, databases: Databases
                     input=name,
                     range=span,
                     folder=pipeline.output / "store" / step.name,
-                    databases=databases.within(span) if "databases" in step.uses else Databases(databases.root),
+                    databases=databases.within(span)
+                    if "databases" in step.uses
+                    else Databases(databases.root),
                     seed=pipeline.seed,
                     comparison=pipeline.comparison,
                     references=references,

@@ -69,9 +69,7 @@ def _hash(digits: int, *fields: object) -> str:
 
 def row_id(source: str, split: str, db_id: str, question: str, sql: str, occurrence: int = 0) -> str:
     """Identity of a row: independent of file order; exact duplicates differ by `occurrence` (0, 1, ...)."""
-    return (
-        _hash(8, db_id) + _hash(8, db_id, sql) + _hash(16, source, split, db_id, question, sql, occurrence)
-    )
+    return _hash(8, db_id) + _hash(8, db_id, sql) + _hash(16, source, split, db_id, question, sql, occurrence)
 
 
 def reject_id(reject: Reject) -> str:

@@ -37,6 +37,7 @@ from curate.ledger import Action, decide, decisions
 Scope = Literal["row", "group", "table"]
 Use = Literal["databases", "comparison", "seed"]
 
+
 @dataclass(frozen=True)
 class Context:
     """What a step may ask for besides its columns.

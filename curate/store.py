@@ -81,7 +81,9 @@ def ranges(row_ids: pl.Series, part_rows: int, *, whole_databases: bool = False)
             found.append(span)
             continue
         middle = (span.low + span.high) // 2
-        cut = start + int(row_ids.slice(start, stop - start).search_sorted(f"{middle:0{DIGITS}x}", side="left"))
+        cut = start + int(
+            row_ids.slice(start, stop - start).search_sorted(f"{middle:0{DIGITS}x}", side="left")
+        )
         pending.append((Range(middle, span.high), cut, stop))
         pending.append((Range(span.low, middle), start, cut))
     return found
@@ -231,9 +233,7 @@ def pack(
     """
     frame = pl.DataFrame({"row_id": row_ids})
     if writes:
-        frame = frame.join(
-            _checked(row_ids, columns, writes), on="row_id", how="left", maintain_order="left"
-        )
+        frame = frame.join(_checked(row_ids, columns, writes), on="row_id", how="left", maintain_order="left")
     if decisions is None or decisions.is_empty():
         return frame.with_columns(
             pl.lit(None, dtype=DECISION_STRUCT).alias(DECISIONS), pl.lit(False).alias(DEAD)

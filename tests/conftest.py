@@ -44,7 +44,10 @@ def small_rows(databases: int = 3, ages: int = 20) -> list[dict[str, str]]:
         for age in range(ages):
             for question, sql in (
                 (f"Who is older than {age}?", f"SELECT name FROM person WHERE age > {age}"),
-                (f"How many people are {age} years of age?", f"SELECT count(*) FROM person WHERE age = {age}"),
+                (
+                    f"How many people are {age} years of age?",
+                    f"SELECT count(*) FROM person WHERE age = {age}",
+                ),
                 (
                     f"Which owners younger than {age + 26} have a pet at home?",
                     f"SELECT name FROM person WHERE id IN (SELECT owner FROM pet) AND age < {age + 26}",
@@ -116,7 +119,13 @@ def make_project(folder: Path) -> Project:
     for d in range(3):
         make_database(folder / "databases" / f"town_{d}" / f"town_{d}.sqlite")
     write_jsonl(folder / "train.jsonl", small_rows())
-    reference = [{"question": "Who is 41 years old?", "sql": "SELECT name FROM person WHERE age = 41", "db_id": "town_0"}]
+    reference = [
+        {
+            "question": "Who is 41 years old?",
+            "sql": "SELECT name FROM person WHERE age = 41",
+            "db_id": "town_0",
+        }
+    ]
     write_jsonl(folder / "reference.jsonl", reference)
     (folder / "pipeline.yaml").write_text(PIPELINE)
     return Project(folder)

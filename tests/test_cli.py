@@ -115,7 +115,7 @@ def test_why_tells_the_life_of_a_row(project):
 
 def test_diff_tells_what_entered_left_and_moved(project):
     assert project.run().returncode == 0
-    rows = small_rows()[1:] + [{"question": "new one", "sql": "SELECT id FROM pet", "db_id": "town_0"}]
+    rows = [*small_rows()[1:], {"question": "new one", "sql": "SELECT id FROM pet", "db_id": "town_0"}]
     write_jsonl(project.train, rows)
     assert project.run("--set", "output.path=out2").returncode == 0
     shown = project.curate("diff", "out", "out2", "--output", "changes.parquet")
@@ -141,9 +141,7 @@ def test_a_full_disk_is_told_and_the_rerun_finishes(project, tmp_path):
         "import sys; sys.argv = ['curate', 'run', 'pipeline.yaml', '--workers', '1']\n"
         "c.main()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=project.folder, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=project.folder, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert "No space left on device" in done.stderr
     assert "finished parts are kept" in done.stderr

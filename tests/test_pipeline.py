@@ -36,7 +36,11 @@ def result(out: Path) -> tuple[str, str, str]:
 def messy_rows() -> list[dict[str, str]]:
     """Clean rows, and one or more of each thing that the steps remove or flag."""
     rows = small_rows()
-    older = {"question": "Who is older than 3?", "sql": "SELECT name FROM person WHERE age > 3", "db_id": "town_0"}
+    older = {
+        "question": "Who is older than 3?",
+        "sql": "SELECT name FROM person WHERE age > 3",
+        "db_id": "town_0",
+    }
     return [
         *rows,
         older,
@@ -44,8 +48,16 @@ def messy_rows() -> list[dict[str, str]]:
         {"question": "So who is older than 3?", "sql": older["sql"], "db_id": "town_0"},
         {"question": "Give names", "sql": "SELECT nme FROM person", "db_id": "town_1"},
         {"question": "Nobody?", "sql": "SELECT name FROM person WHERE age > 900", "db_id": "town_1"},
-        {"question": "Who is 41 years old?", "sql": "SELECT name FROM person WHERE age = 41", "db_id": "town_0"},
-        {"question": "谁最老？", "sql": "SELECT name FROM person ORDER BY age DESC LIMIT 1", "db_id": "town_2"},
+        {
+            "question": "Who is 41 years old?",
+            "sql": "SELECT name FROM person WHERE age = 41",
+            "db_id": "town_0",
+        },
+        {
+            "question": "谁最老？",
+            "sql": "SELECT name FROM person ORDER BY age DESC LIMIT 1",
+            "db_id": "town_2",
+        },
     ]
 
 
@@ -153,7 +165,11 @@ def test_a_changed_database_reruns_the_parts_that_use_it(messy):
 def test_adding_rows_reruns_only_the_parts_they_fall_in(messy):
     curate.run(messy.pipeline, workers=1)
     rows = messy_rows() + [
-        {"question": f"Name those aged {i}", "sql": f"SELECT name FROM person WHERE age = {i}", "db_id": "town_2"}
+        {
+            "question": f"Name those aged {i}",
+            "sql": f"SELECT name FROM person WHERE age = {i}",
+            "db_id": "town_2",
+        }
         for i in range(50, 55)
     ]
     write_jsonl(messy.train, rows)
@@ -276,7 +292,9 @@ def brought(messy, monkeypatch):
 
 def with_step(project, name: str):
     text = project.pipeline.read_text()
-    project.pipeline.write_text(text.replace("  - difficulty: {}\n", f"  - {name}: {{}}\n  - difficulty: {{}}\n"))
+    project.pipeline.write_text(
+        text.replace("  - difficulty: {}\n", f"  - {name}: {{}}\n  - difficulty: {{}}\n")
+    )
     return project
 
 

@@ -76,9 +76,7 @@ def test_failing_and_empty_golds_are_those_that_sqlite_says(spider):
     assert decided(out, "validate", "drop") == {"gold_fails": truth.count(None)}
     assert truth.count(None) == 3
     assert decided(out, "validate", "flag")["empty_result"] == truth.count(0)
-    failing = {
-        (d, q) for (d, q, _), n in zip(pairs(folder, "train"), truth, strict=True) if n is None
-    }
+    failing = {(d, q) for (d, q, _), n in zip(pairs(folder, "train"), truth, strict=True) if n is None}
     rejected = pl.read_parquet(out / "rejected.parquet").filter(pl.col("reason") == "gold_fails")
     assert set(rejected.select("db_id", "question").iter_rows()) == failing
 

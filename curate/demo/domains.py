@@ -63,8 +63,12 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-_FIRST = _split("Ann Ben Cora Dan Eva Finn Gina Hugo Iris Jack Kate Liam Mona Noah Olga Paul Rosa Sam Tina Umar")
-_LAST = _split("Adams Baker Clark Diaz Evans Foster Gray Hill Irwin Jones Klein Lopez Moore Nolan Owens Price")
+_FIRST = _split(
+    "Ann Ben Cora Dan Eva Finn Gina Hugo Iris Jack Kate Liam Mona Noah Olga Paul Rosa Sam Tina Umar"
+)
+_LAST = _split(
+    "Adams Baker Clark Diaz Evans Foster Gray Hill Irwin Jones Klein Lopez Moore Nolan Owens Price"
+)
 _SURNAMES = _split("王 李 张 刘 陈 杨 赵 黄 周 吴 徐 孙 胡 朱 高 林")
 _GIVEN = _split("伟 芳 娜 敏 静 丽 强 磊 军 洋 勇 艳 杰 娟 涛 明")
 
@@ -115,7 +119,14 @@ DOMAINS: tuple[Domain, ...] = (
                 "product",
                 "products",
                 "商品",
-                _name(_things("red blue small large smart", "lamp chair desk clock bag", "红色 蓝色 小号 大号 智能", "台灯 椅子 书桌 时钟 背包")),
+                _name(
+                    _things(
+                        "red blue small large smart",
+                        "lamp chair desk clock bag",
+                        "红色 蓝色 小号 大号 智能",
+                        "台灯 椅子 书桌 时钟 背包",
+                    )
+                ),
                 _category("category", "类别", "home office travel garden", "家居 办公 旅行 园艺"),
                 _number("price", "价格", 5, 900),
                 _number("stock", "库存", 0, 500),
@@ -139,7 +150,9 @@ DOMAINS: tuple[Domain, ...] = (
                 "doctors",
                 "医生",
                 _name(PEOPLE),
-                _category("specialty", "专科", "cardiology surgery pediatrics neurology", "心内科 外科 儿科 神经科"),
+                _category(
+                    "specialty", "专科", "cardiology surgery pediatrics neurology", "心内科 外科 儿科 神经科"
+                ),
                 _number("salary", "工资", 300, 990),
                 _number("age", "年龄", 28, 70),
             ),
@@ -163,7 +176,14 @@ DOMAINS: tuple[Domain, ...] = (
                 "course",
                 "courses",
                 "课程",
-                _name(_things("basic modern applied advanced", "algebra biology history music physics", "基础 现代 应用 高级", "代数 生物 历史 音乐 物理")),
+                _name(
+                    _things(
+                        "basic modern applied advanced",
+                        "algebra biology history music physics",
+                        "基础 现代 应用 高级",
+                        "代数 生物 历史 音乐 物理",
+                    )
+                ),
                 _category("level", "级别", "easy middle hard", "初级 中级 高级"),
                 _number("credits", "学分", 1, 60),
             ),
@@ -185,11 +205,25 @@ DOMAINS: tuple[Domain, ...] = (
                 "airport",
                 "airports",
                 "机场",
-                _name(_things("north south east west central", "field port hill bay gate", "城北 城南 城东 城西 中央", "机场 空港 航站 基地 枢纽")),
+                _name(
+                    _things(
+                        "north south east west central",
+                        "field port hill bay gate",
+                        "城北 城南 城东 城西 中央",
+                        "机场 空港 航站 基地 枢纽",
+                    )
+                ),
                 _city(),
                 _number("gates", "登机口数", 2, 90),
             ),
-            _table("pilot", "pilots", "飞行员", _name(PEOPLE), _number("age", "年龄", 25, 65), _number("hours", "飞行小时", 100, 990)),
+            _table(
+                "pilot",
+                "pilots",
+                "飞行员",
+                _name(PEOPLE),
+                _number("age", "年龄", 25, 65),
+                _number("hours", "飞行小时", 100, 990),
+            ),
             _table(
                 "flight",
                 "flights",
@@ -206,20 +240,38 @@ DOMAINS: tuple[Domain, ...] = (
         "library",
         (
             _table(
-                "author", "authors", "作者", _name(PEOPLE), _category("country", "国家", "France Spain Japan Brazil", "法国 西班牙 日本 巴西"), _number("birth_year", "出生年份", 1900, 1990)
+                "author",
+                "authors",
+                "作者",
+                _name(PEOPLE),
+                _category("country", "国家", "France Spain Japan Brazil", "法国 西班牙 日本 巴西"),
+                _number("birth_year", "出生年份", 1900, 1990),
             ),
             _table(
                 "book",
                 "books",
                 "图书",
-                _name(_things("silent golden hidden broken", "river forest letter garden mirror", "寂静的 金色的 隐藏的 破碎的", "河流 森林 信件 花园 镜子")),
+                _name(
+                    _things(
+                        "silent golden hidden broken",
+                        "river forest letter garden mirror",
+                        "寂静的 金色的 隐藏的 破碎的",
+                        "河流 森林 信件 花园 镜子",
+                    )
+                ),
                 _category("genre", "体裁", "novel poetry drama", "小说 诗歌 戏剧"),
                 _number("pages", "页数", 50, 900),
                 of="author",
                 rows=20,
             ),
             _table(
-                "loan", "loans", "借阅", _number("days", "天数", 1, 90), _number("year", "年份", 2010, 2024), of="book", rows=50
+                "loan",
+                "loans",
+                "借阅",
+                _number("days", "天数", 1, 90),
+                _number("year", "年份", 2010, 2024),
+                of="book",
+                rows=50,
             ),
         ),
     ),
@@ -254,7 +306,14 @@ DOMAINS: tuple[Domain, ...] = (
                 "dish",
                 "dishes",
                 "菜品",
-                _name(_things("spicy sweet fried roasted", "soup rice noodles fish salad", "香辣 甜味 油炸 烤制", "汤 米饭 面条 鱼 沙拉")),
+                _name(
+                    _things(
+                        "spicy sweet fried roasted",
+                        "soup rice noodles fish salad",
+                        "香辣 甜味 油炸 烤制",
+                        "汤 米饭 面条 鱼 沙拉",
+                    )
+                ),
                 _category("course", "类型", "starter main dessert", "前菜 主菜 甜点"),
                 _number("price", "价格", 3, 120),
                 _number("calories", "热量", 50, 900),
@@ -275,13 +334,25 @@ DOMAINS: tuple[Domain, ...] = (
         "cinema",
         (
             _table(
-                "director", "directors", "导演", _name(PEOPLE), _category("country", "国家", "France Spain Japan Brazil", "法国 西班牙 日本 巴西"), _number("age", "年龄", 30, 85)
+                "director",
+                "directors",
+                "导演",
+                _name(PEOPLE),
+                _category("country", "国家", "France Spain Japan Brazil", "法国 西班牙 日本 巴西"),
+                _number("age", "年龄", 30, 85),
             ),
             _table(
                 "film",
                 "films",
                 "电影",
-                _name(_things("last first lost wild", "summer dance planet road winter", "最后的 最初的 失落的 狂野的", "夏天 舞蹈 星球 道路 冬天")),
+                _name(
+                    _things(
+                        "last first lost wild",
+                        "summer dance planet road winter",
+                        "最后的 最初的 失落的 狂野的",
+                        "夏天 舞蹈 星球 道路 冬天",
+                    )
+                ),
                 _category("genre", "类型", "comedy drama action", "喜剧 剧情 动作"),
                 _number("minutes", "片长", 60, 200),
                 _number("rating", "评分", 1, 100),
@@ -295,13 +366,25 @@ DOMAINS: tuple[Domain, ...] = (
         "museum",
         (
             _table(
-                "painter", "painters", "画家", _name(PEOPLE), _category("style", "风格", "realism cubism pop", "写实 立体 波普"), _number("birth_year", "出生年份", 1800, 1980)
+                "painter",
+                "painters",
+                "画家",
+                _name(PEOPLE),
+                _category("style", "风格", "realism cubism pop", "写实 立体 波普"),
+                _number("birth_year", "出生年份", 1800, 1980),
             ),
             _table(
                 "painting",
                 "paintings",
                 "画作",
-                _name(_things("blue evening stone quiet", "harbor portrait horse window bridge", "蓝色 傍晚 石头 宁静", "港口 肖像 骏马 窗户 桥梁")),
+                _name(
+                    _things(
+                        "blue evening stone quiet",
+                        "harbor portrait horse window bridge",
+                        "蓝色 傍晚 石头 宁静",
+                        "港口 肖像 骏马 窗户 桥梁",
+                    )
+                ),
                 _category("material", "材料", "oil ink chalk", "油画 水墨 粉笔"),
                 _number("width", "宽度", 20, 400),
                 _number("value", "估值", 10, 990),
@@ -317,12 +400,26 @@ DOMAINS: tuple[Domain, ...] = (
                 "field",
                 "fields",
                 "田地",
-                _name(_things("upper lower long round", "meadow slope valley corner", "上坡 下坡 长条 圆形", "草地 坡地 谷地 角地")),
+                _name(
+                    _things(
+                        "upper lower long round",
+                        "meadow slope valley corner",
+                        "上坡 下坡 长条 圆形",
+                        "草地 坡地 谷地 角地",
+                    )
+                ),
                 _category("soil", "土壤", "clay sand loam", "黏土 沙土 壤土"),
                 _number("area", "面积", 1, 300),
                 rows=14,
             ),
-            _table("worker", "workers", "工人", _name(PEOPLE), _number("age", "年龄", 18, 70), _number("wage", "工资", 50, 400)),
+            _table(
+                "worker",
+                "workers",
+                "工人",
+                _name(PEOPLE),
+                _number("age", "年龄", 18, 70),
+                _number("wage", "工资", 50, 400),
+            ),
             _table(
                 "harvest",
                 "harvests",
@@ -342,7 +439,14 @@ DOMAINS: tuple[Domain, ...] = (
                 "team",
                 "teams",
                 "球队",
-                _name(_things("red iron royal river", "lions hawks wolves bears", "红色 钢铁 皇家 河畔", "雄狮 雄鹰 群狼 棕熊")),
+                _name(
+                    _things(
+                        "red iron royal river",
+                        "lions hawks wolves bears",
+                        "红色 钢铁 皇家 河畔",
+                        "雄狮 雄鹰 群狼 棕熊",
+                    )
+                ),
                 _city(),
                 _number("points", "积分", 1, 120),
                 rows=14,
@@ -363,7 +467,14 @@ DOMAINS: tuple[Domain, ...] = (
     Domain(
         "hotel",
         (
-            _table("guest", "guests", "客人", _name(PEOPLE), _category("country", "国家", "France Spain Japan Brazil", "法国 西班牙 日本 巴西"), _number("age", "年龄", 18, 90)),
+            _table(
+                "guest",
+                "guests",
+                "客人",
+                _name(PEOPLE),
+                _category("country", "国家", "France Spain Japan Brazil", "法国 西班牙 日本 巴西"),
+                _number("age", "年龄", 18, 90),
+            ),
             _table(
                 "room",
                 "rooms",
@@ -373,7 +484,15 @@ DOMAINS: tuple[Domain, ...] = (
                 _number("price", "价格", 30, 600),
                 rows=24,
             ),
-            _table("booking", "bookings", "预订", _number("nights", "晚数", 1, 30), _number("year", "年份", 2010, 2024), of="guest room", rows=60),
+            _table(
+                "booking",
+                "bookings",
+                "预订",
+                _number("nights", "晚数", 1, 30),
+                _number("year", "年份", 2010, 2024),
+                of="guest room",
+                rows=60,
+            ),
         ),
     ),
     Domain(
@@ -383,7 +502,14 @@ DOMAINS: tuple[Domain, ...] = (
                 "department",
                 "departments",
                 "部门",
-                _name(_things("global local digital", "sales design support finance", "全球 本地 数字", "销售部 设计部 支持部 财务部")),
+                _name(
+                    _things(
+                        "global local digital",
+                        "sales design support finance",
+                        "全球 本地 数字",
+                        "销售部 设计部 支持部 财务部",
+                    )
+                ),
                 _city(),
                 _number("budget", "预算", 50, 990),
                 rows=12,
@@ -421,12 +547,26 @@ DOMAINS: tuple[Domain, ...] = (
     Domain(
         "zoo",
         (
-            _table("keeper", "keepers", "饲养员", _name(PEOPLE), _number("age", "年龄", 20, 65), _number("salary", "工资", 100, 500)),
+            _table(
+                "keeper",
+                "keepers",
+                "饲养员",
+                _name(PEOPLE),
+                _number("age", "年龄", 20, 65),
+                _number("salary", "工资", 100, 500),
+            ),
             _table(
                 "animal",
                 "animals",
                 "动物",
-                _name(_things("little old brave sleepy", "tiger panda zebra camel otter", "小 老 勇敢 瞌睡", "老虎 熊猫 斑马 骆驼 水獭")),
+                _name(
+                    _things(
+                        "little old brave sleepy",
+                        "tiger panda zebra camel otter",
+                        "小 老 勇敢 瞌睡",
+                        "老虎 熊猫 斑马 骆驼 水獭",
+                    )
+                ),
                 _category("diet", "食性", "meat plants both", "肉食 草食 杂食"),
                 _number("weight", "体重", 2, 900),
                 of="keeper",

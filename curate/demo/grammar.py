@@ -226,7 +226,11 @@ PHRASINGS: dict[str, Phrasings] = {
             "Return {c} for the {s} {v} by {n} among {ts}.",
             "Which {v} of the {ts} have the {s} {n}? Show {c}",
         ),
-        "zh": ("{n}{s}的{v}个{t}的{c}是什么？", "请给出{t}中{n}{s}的前{v}名的{c}。", "哪{v}个{t}拥有{s}的{n}？返回{c}"),
+        "zh": (
+            "{n}{s}的{v}个{t}的{c}是什么？",
+            "请给出{t}中{n}{s}的前{v}名的{c}。",
+            "哪{v}个{t}拥有{s}的{n}？返回{c}",
+        ),
     },
     "join": {
         "en": (
@@ -254,7 +258,11 @@ PHRASINGS: dict[str, Phrasings] = {
             "For every {p}, give the {pc} with the number of {ts}.",
             "{ts} counted per {p} {pc}",
         ),
-        "zh": ("每个{p}有多少{t}？显示{pc}和数量。", "请按{p}{pc}统计{t}的数目。", "列出各{p}的{pc}及其{t}个数"),
+        "zh": (
+            "每个{p}有多少{t}？显示{pc}和数量。",
+            "请按{p}{pc}统计{t}的数目。",
+            "列出各{p}的{pc}及其{t}个数",
+        ),
     },
     "above_average": {
         "en": (
@@ -286,7 +294,11 @@ PHRASINGS: dict[str, Phrasings] = {
             "Which {ps} have no {t} at all? Return {pc}.",
             "List {pc} for every {p} never seen in {ts}",
         ),
-        "zh": ("没有任何{t}的{p}的{pc}是什么？", "哪些{p}从未有过{t}？返回{pc}。", "列出与{t}无关的每个{p}的{pc}"),
+        "zh": (
+            "没有任何{t}的{p}的{pc}是什么？",
+            "哪些{p}从未有过{t}？返回{pc}。",
+            "列出与{t}无关的每个{p}的{pc}",
+        ),
     },
     "extreme": {
         "en": (
@@ -354,9 +366,27 @@ class Grammar:
         self.numeric_links = [(c, p) for c, p in self.links if c.of_kind("number")]
         self.category_links = [(c, p) for c, p in self.links if p.of_kind("category")]
         self.makers: dict[int, list[Callable[[random.Random], Drawn]]] = {
-            1: [self.compare, self.equal, self.not_equal, self.both, self.either, self.between, self.two, self.distinct],
-            2: [self.count, self.count_equal, self.aggregate, self.aggregate_equal, self.group_count]
-            + [self.group_aggregate, self.having, self.order, self.top],
+            1: [
+                self.compare,
+                self.equal,
+                self.not_equal,
+                self.both,
+                self.either,
+                self.between,
+                self.two,
+                self.distinct,
+            ],
+            2: [
+                self.count,
+                self.count_equal,
+                self.aggregate,
+                self.aggregate_equal,
+                self.group_count,
+                self.group_aggregate,
+                self.having,
+                self.order,
+                self.top,
+            ],
             3: [self.above_average, self.extreme, self.set_operation, self.window, self.window_equal],
         }
         if self.numeric_links:
@@ -400,7 +430,9 @@ class Grammar:
     def _comparison(self, draw: random.Random) -> str:
         return draw.choice([">", "<", ">=", "<="])
 
-    def _pair(self, template: str, stage: int, op: str, build: Callable[[str], tuple[str, dict[str, str]]]) -> Drawn:
+    def _pair(
+        self, template: str, stage: int, op: str, build: Callable[[str], tuple[str, dict[str, str]]]
+    ) -> Drawn:
         """A query with a comparison, and the one that compares the other way."""
         sql, slots = build(op)
         other = OPPOSITE[op]
@@ -508,9 +540,7 @@ class Grammar:
         sql = f"SELECT COUNT(*) FROM {t.name} WHERE {k.name} = '{w}'"
         return Drawn("count_equal", 2, sql, {**self._slots(t, k=k), "w": w})
 
-    def _aggregated(
-        self, template: str, a: str, build: Callable[[str], tuple[str, dict[str, str]]]
-    ) -> Drawn:
+    def _aggregated(self, template: str, a: str, build: Callable[[str], tuple[str, dict[str, str]]]) -> Drawn:
         sql, slots = build(a)
         other_sql, other_slots = build(OTHER_AGGREGATE[a])
         return Drawn(template, 2, sql, slots, Drawn(template, 2, other_sql, other_slots))

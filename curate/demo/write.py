@@ -172,7 +172,9 @@ class _Corpus:
         raise ValueError("the demo grammar has no more questions to ask; ask for fewer rows")
 
 
-def write_demo(directory: str | Path, *, rows: int = 4000, seed: int = 0, language: str = "en") -> DemoSummary:
+def write_demo(
+    directory: str | Path, *, rows: int = 4000, seed: int = 0, language: str = "en"
+) -> DemoSummary:
     """Write the demo corpus into `directory`: same arguments, same bytes.
 
     rows: of train.jsonl. language: `en`, `zh` or `both`. The other files follow: reference.jsonl and
@@ -220,12 +222,12 @@ def _fill(corpus: _Corpus, rows: int) -> None:
     held = max(9, round(HELDOUT_SHARE * rows))
     for i in range(held):
         unseen = i < round(held * UNSEEN_SHARE)
-        choose = (lambda: corpus.draw.choice(corpus.unseen)) if unseen else (lambda: corpus.source(skewed=False))
+        choose = (
+            (lambda: corpus.draw.choice(corpus.unseen)) if unseen else (lambda: corpus.source(skewed=False))
+        )
         corpus.heldout.append(corpus.fresh(choose, TARGET_STAGES, train=False))
     for _ in range(max(9, round(REFERENCE_SHARE * rows))):
-        corpus.reference.append(
-            corpus.fresh(lambda: corpus.source(skewed=False), TARGET_STAGES, train=False)
-        )
+        corpus.reference.append(corpus.fresh(lambda: corpus.source(skewed=False), TARGET_STAGES, train=False))
     quota = {defect: round(share * rows) for defect, share in SHARES.items()}
     _plant_floods(corpus, quota["template_flood"])
     _plant_trivial(corpus, quota["trivial"])
@@ -335,9 +337,20 @@ def _flood(source: _Source, drawn: Drawn, count: int) -> Iterator[_Row]:
 
 def _plant_trivial(corpus: _Corpus, count: int) -> None:
     said = {
-        "en": ("List all {ts}.", "Show me everything about {ts}", "Return the whole {t} table.")
-        + ("What {c} values are there among {ts}?", "Give {c} for each {t}."),
-        "zh": ("列出所有{t}。", "显示{t}的全部信息", "返回整张{t}表。", "{t}都有哪些{c}？", "给出每个{t}的{c}。"),
+        "en": (
+            "List all {ts}.",
+            "Show me everything about {ts}",
+            "Return the whole {t} table.",
+            "What {c} values are there among {ts}?",
+            "Give {c} for each {t}.",
+        ),
+        "zh": (
+            "列出所有{t}。",
+            "显示{t}的全部信息",
+            "返回整张{t}表。",
+            "{t}都有哪些{c}？",
+            "给出每个{t}的{c}。",
+        ),
     }
     planted = 0
     for _ in range(count * 40):

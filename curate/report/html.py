@@ -112,9 +112,7 @@ def _stages(out: Path, curriculum: dict[str, Any]) -> Iterator[str]:
     yield "<h3>Hardness (Spider's rule) by stage</h3>"
     levels = ["easy", "medium", "hard", "extra"]
     found = _shards(out, ["stage", "hardness"])
-    counted = dict(
-        ((stage, level), n) for stage, level, n in found.group_by("stage", "hardness").len().iter_rows()
-    )
+    counted = {(stage, level): n for stage, level, n in found.group_by("stage", "hardness").len().iter_rows()}
     stages = sorted({stage for stage, _ in counted})
     yield _table(
         ["stage", *levels],
@@ -135,7 +133,11 @@ def _removed(out: Path) -> Iterator[str]:
     if rejected.is_empty():
         yield "<p>Nothing.</p>"
         return
-    groups = rejected.group_by("step", "reason").len().sort("len", "step", "reason", descending=[True, False, False])
+    groups = (
+        rejected.group_by("step", "reason")
+        .len()
+        .sort("len", "step", "reason", descending=[True, False, False])
+    )
     for step, reason, count in groups.iter_rows():
         members = rejected.filter((pl.col("step") == step) & (pl.col("reason") == reason)).head(EXAMPLES)
         yield _examples(f"{step}: {reason}", count, members, _partners(out, rejected, members))
@@ -145,7 +147,9 @@ def _removed(out: Path) -> Iterator[str]:
 def _flagged(out: Path) -> Iterator[str]:
     yield "<h2>What was marked, and stayed</h2>"
     ledger = pl.scan_parquet(out / "ledger.parquet", glob=False).filter(pl.col("action") == "flag").collect()
-    groups = ledger.group_by("step", "reason").len().sort("len", "step", "reason", descending=[True, False, False])
+    groups = (
+        ledger.group_by("step", "reason").len().sort("len", "step", "reason", descending=[True, False, False])
+    )
     if groups.is_empty():
         yield "<p>Nothing.</p>"
         return
@@ -158,7 +162,9 @@ def _partners(out: Path, rejected: pl.DataFrame, members: pl.DataFrame) -> dict[
     if not wanted:
         return {}
     columns = ["row_id", "question", "sql"]
-    files = sorted((out / "shards").glob("*/part-*.parquet")) + sorted((out / "store" / "rows").glob("*.parquet"))
+    files = sorted((out / "shards").glob("*/part-*.parquet")) + sorted(
+        (out / "store" / "rows").glob("*.parquet")
+    )
     scans = [pl.scan_parquet(f, glob=False).select(columns) for f in files]
     held = pl.concat([rejected.select(columns).lazy(), *scans])
     found = held.filter(pl.col("row_id").is_in(wanted)).collect()
@@ -172,10 +178,16 @@ def _examples(title: str, count: int, members: pl.DataFrame, partners: dict[str,
         lines.append(
             [
                 row["row_id"][:12],
-                _Markup(f"{escape(_cut(row['question'] or row['extra']))}<br><code>{escape(_cut(row['sql']))}</code>"),
+                _Markup(
+                    f"{escape(_cut(row['question'] or row['extra']))}<br><code>{escape(_cut(row['sql']))}</code>"
+                ),
                 _Markup(
                     escape(_cut(row["detail"]))
-                    + (f"<br>repeats: {escape(_cut(partner[0]))}<br><code>{escape(_cut(partner[1]))}</code>" if partner else "")
+                    + (
+                        f"<br>repeats: {escape(_cut(partner[0]))}<br><code>{escape(_cut(partner[1]))}</code>"
+                        if partner
+                        else ""
+                    )
                 ),
             ]
         )

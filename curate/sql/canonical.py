@@ -22,7 +22,7 @@ from curate.sql.schema import Schema
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # a warning a query would drown the log
 
-_TURNED = {exp.GT: exp.LT, exp.GTE: exp.LTE}
+_TURNED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GT: exp.LT, exp.GTE: exp.LTE}
 
 
 class SqlParseError(ValueError):
@@ -67,7 +67,7 @@ def _one_line(error: Exception) -> str:
     return text if len(text) <= 200 else text[:199] + "…"
 
 
-def repair_quotes(tree: exp.Expression, schema: Schema | None) -> exp.Expression:
+def repair_quotes(tree: exp.Expr, schema: Schema | None) -> exp.Expr:
     """A copy in which double-quoted names that name nothing are string literals, as SQLite reads them.
 
     SQLite takes `WHERE name = "Ann"` for text when no column is called Ann; sqlglot takes it for a column.
@@ -84,7 +84,7 @@ def repair_quotes(tree: exp.Expression, schema: Schema | None) -> exp.Expression
     return fixed
 
 
-def _aliases(tree: exp.Expression) -> Iterator[str]:
+def _aliases(tree: exp.Expr) -> Iterator[str]:
     for node in tree.find_all(exp.Alias, exp.TableAlias):
         if node.alias:
             yield node.alias
@@ -95,7 +95,7 @@ def _aliases(tree: exp.Expression) -> Iterator[str]:
 def outermost_order(sql: str, dialect: str = "sqlite") -> bool:
     """Whether the outermost query orders its result. False for what cannot be parsed."""
     try:
-        tree: exp.Expression = parse(sql, dialect)
+        tree: exp.Expr = parse(sql, dialect)
     except SqlParseError:
         return False
     while isinstance(tree, exp.Subquery) and not tree.args.get("order"):
@@ -138,7 +138,7 @@ def canonicalize(sql: str, schema: Schema | None = None, dialect: str = "sqlite"
 
 
 class _Same:
-    """A schema as a cache key, by identity: hashing hundreds of columns would cost more than the cache saves."""
+    """A schema as a cache key, by identity: hashing its columns would cost more than the cache saves."""
 
     __slots__ = ("schema",)
 
@@ -160,7 +160,7 @@ def _mapping(same: _Same) -> MappingSchema:
 # Steps of the canonical form
 
 
-def _lowered(tree: exp.Expression) -> exp.Expression:
+def _lowered(tree: exp.Expr) -> exp.Expr:
     """Names in lower case, quoted only where they must be: SQLite's names have no case."""
     for name in tree.find_all(exp.Identifier):
         name.set("this", name.this.lower())
@@ -168,14 +168,14 @@ def _lowered(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-def _aliases_numbered(tree: exp.Expression) -> exp.Expression:
+def _aliases_numbered(tree: exp.Expr) -> exp.Expr:
     """Table aliases as t1, t2, ... in order of appearance; each column follows the source it resolves to."""
-    renames: list[tuple[exp.Expression, str]] = []
+    renames: list[tuple[exp.Expr, str]] = []
     count = 0
     for scope in traverse_scope(tree):
         names: dict[str, str] = {}
         for alias, (node, _) in scope.selected_sources.items():
-            source = node.parent if isinstance(node, exp.Query) else node
+            source: exp.Expr | None = node.parent if isinstance(node, exp.Query) else node
             if isinstance(source, exp.Table | exp.Subquery):
                 count += 1
                 names[alias] = f"t{count}"
@@ -191,7 +191,7 @@ def _aliases_numbered(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-def _normal(tree: exp.Expression) -> exp.Expression:
+def _normal(tree: exp.Expr) -> exp.Expr:
     for select in list(tree.find_all(exp.Select)):
         _joins_to_where(select)
     tree = _output_names_dropped(tree)
@@ -220,7 +220,7 @@ def _joins_to_where(select: exp.Select) -> None:
         select.set("where", exp.Where(this=exp.and_(*conditions)))
 
 
-def _output_names_dropped(tree: exp.Expression) -> exp.Expression:
+def _output_names_dropped(tree: exp.Expr) -> exp.Expr:
     """Names of output columns of the outermost query: they are no part of its rows.
 
     An ORDER BY that uses such a name gets the expression itself. A set operation keeps its names when it
@@ -246,7 +246,7 @@ def _unnamed(select: exp.Select) -> None:
     select.set("expressions", [e.this if isinstance(e, exp.Alias) else e for e in select.expressions])
 
 
-def _sorted_operands(node: exp.Expression) -> None:
+def _sorted_operands(node: exp.Expr) -> None:
     """Turn > and >= round; put the operands of AND, OR, =, <> and the values of IN in a fixed order."""
     if type(node) in _TURNED:
         left, right = node.this, node.expression
@@ -268,20 +268,20 @@ def _sorted_operands(node: exp.Expression) -> None:
         node.set("desc", None)
 
 
-def _operands(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
+def _operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     if isinstance(node, kind):
         return [*_operands(node.args["this"], kind), *_operands(node.args["expression"], kind)]
     return [node]
 
 
-def _text(node: exp.Expression) -> str:
+def _text(node: exp.Expr) -> str:
     return _sql(node, "sqlite")
 
 
 _COMPOUND = (exp.Binary, exp.Unary, exp.Between, exp.In)
 
 
-def _parenthesised(tree: exp.Expression) -> exp.Expression:
+def _parenthesised(tree: exp.Expr) -> exp.Expr:
     """Parentheses around every operand that is an operation itself: precedence is then no question."""
     for node in list(tree.find_all(*_COMPOUND)):
         if isinstance(node, exp.Dot | exp.Paren):
@@ -294,11 +294,11 @@ def _parenthesised(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-def _mask(tree: exp.Expression, kind: type[exp.Expression]) -> None:
+def _mask(tree: exp.Expr, kind: type[exp.Expr]) -> None:
     """Replace every literal by `?`, or every identifier by `_`, in place."""
     for node in list(tree.find_all(kind)):
         node.replace(exp.Placeholder() if isinstance(node, exp.Literal) else exp.to_identifier("_"))
 
 
-def _sql(tree: exp.Expression, dialect: str) -> str:
+def _sql(tree: exp.Expr, dialect: str) -> str:
     return tree.sql(dialect=dialect, comments=False, normalize_functions="lower", copy=False)

@@ -171,7 +171,9 @@ def _bird(predicted: Sequence[Row], gold: Sequence[Row], ordered: bool) -> Verdi
     mine, theirs = {tuple(r) for r in predicted}, {tuple(r) for r in gold}
     if mine == theirs:
         return Verdict(True, "the same set of rows")
-    return Verdict(False, f"{len(theirs - mine)} gold rows are missing, {len(mine - theirs)} rows are not gold")
+    return Verdict(
+        False, f"{len(theirs - mine)} gold rows are missing, {len(mine - theirs)} rows are not gold"
+    )
 
 
 def _spider(predicted: Sequence[Row], gold: Sequence[Row], ordered: bool) -> Verdict:

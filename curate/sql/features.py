@@ -92,7 +92,9 @@ def difficulty(found: Features) -> float:
     Monotone in every feature, since every weight is positive. The weights are set by hand: they order
     constructs as Spider's hardness does, and spread its train set over the range.
     """
-    points = sum(WEIGHTS[f.name] * math.log2(1 + n) for f, n in zip(fields(found), astuple(found), strict=True))
+    points = sum(
+        WEIGHTS[f.name] * math.log2(1 + n) for f, n in zip(fields(found), astuple(found), strict=True)
+    )
     return 1 - math.exp(-points / SCALE)
 
 
@@ -106,13 +108,23 @@ def rule_stage(found: Features) -> int:
 
 
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.DPipe)
-_PREDICATES = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.ILike, exp.Glob)
-_PREDICATES += (exp.In, exp.Between, exp.Is, exp.Exists, exp.RegexpLike)
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+_PREDICATES = (
+    *_COMPARISONS,
+    exp.Like,
+    exp.ILike,
+    exp.Glob,
+    exp.RegexpLike,
+    exp.In,
+    exp.Between,
+    exp.Is,
+    exp.Exists,
+)
 _NO_FUNCTION = (exp.And, exp.Or, exp.Xor, exp.Case, exp.If, exp.Cast, exp.Exists, exp.Anonymous)
 _WINDOWED = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile, exp.Lag, exp.Lead)
 
 
-def features(query: str | exp.Expression, schema: Schema | None = None, dialect: str = "sqlite") -> Features:
+def features(query: str | exp.Expr, schema: Schema | None = None, dialect: str = "sqlite") -> Features:
     """The features of a query or its tree. Raises SqlParseError for text that is not one query.
 
     `schema` is not needed: a column of an outer query is recognised by its table's name or alias.
@@ -127,7 +139,7 @@ def features(query: str | exp.Expression, schema: Schema | None = None, dialect:
     return Features(**n)
 
 
-def _count(node: exp.Expression, n: dict[str, int]) -> None:
+def _count(node: exp.Expr, n: dict[str, int]) -> None:
     kind = type(node)
     if kind in (exp.Identifier, exp.Column):
         return
@@ -136,7 +148,7 @@ def _count(node: exp.Expression, n: dict[str, int]) -> None:
     elif kind is exp.Table:
         n["tables"] += 1
     elif kind is exp.Join:
-        n["outer_joins" if node.side else "inner_joins"] += 1
+        n["outer_joins" if node.args.get("side") else "inner_joins"] += 1
     elif kind is exp.Select:
         _count_select(node, n)
     elif isinstance(node, exp.SetOperation):
@@ -171,14 +183,14 @@ def _count(node: exp.Expression, n: dict[str, int]) -> None:
         n["functions"] += not (implied or isinstance(node.parent, exp.Window))
 
 
-def _count_select(select: exp.Expression, n: dict[str, int]) -> None:
+def _count_select(select: exp.Expr, n: dict[str, int]) -> None:
     n["limits"] += select.args.get("limit") is not None
     if _nested(select):
         n["subqueries"] += 1
         n["correlated"] += _correlated(select)
 
 
-def _nested(select: exp.Expression) -> bool:
+def _nested(select: exp.Expr) -> bool:
     """A SELECT inside another query, but neither a side of a set operation nor a CTE's own."""
     node = select.parent
     while isinstance(node, exp.SetOperation | exp.Subquery | exp.Paren):
@@ -188,7 +200,7 @@ def _nested(select: exp.Expression) -> bool:
     return node is not None and not isinstance(node, exp.CTE)
 
 
-def _names(select: exp.Expression) -> set[str]:
+def _names(select: exp.Expr) -> set[str]:
     """Names and aliases of a query's own sources, lower case."""
     sources = []
     source = select.args.get("from_") or select.args.get("from")
@@ -198,20 +210,20 @@ def _names(select: exp.Expression) -> set[str]:
     return {(s.alias or s.name).lower() for s in sources}
 
 
-def _correlated(select: exp.Expression) -> bool:
+def _correlated(select: exp.Expr) -> bool:
     own = _names(select)
     for inner in select.find_all(exp.Select):
         own |= _names(inner)
     return any(c.table and c.table.lower() not in own for c in select.find_all(exp.Column))
 
 
-def _first_select(tree: exp.Expression) -> exp.Expression:
+def _first_select(tree: exp.Expr) -> exp.Expr:
     while isinstance(tree, exp.SetOperation | exp.Subquery):
         tree = tree.this
     return tree
 
 
-def _boolean_depth(tree: exp.Expression) -> int:
+def _boolean_depth(tree: exp.Expr) -> int:
     """Longest chain of AND, OR and NOT in each other; AND under AND is one level."""
     deepest = 0
     for node in tree.find_all(exp.And, exp.Or, exp.Not):
@@ -224,7 +236,7 @@ def _boolean_depth(tree: exp.Expression) -> int:
     return deepest
 
 
-def _nesting_depth(tree: exp.Expression) -> int:
+def _nesting_depth(tree: exp.Expr) -> int:
     deepest = 0
     for select in tree.find_all(exp.Select):
         depth, above = 0, select.parent
@@ -238,7 +250,7 @@ def _nesting_depth(tree: exp.Expression) -> int:
 # Spider's hardness
 
 
-def hardness(query: str | exp.Expression, schema: Schema | None = None, dialect: str = "sqlite") -> str:
+def hardness(query: str | exp.Expr, schema: Schema | None = None, dialect: str = "sqlite") -> str:
     """Spider's easy, medium, hard or extra, by the rule of its official evaluation script (Yu et al., 2018).
 
     Three counts decide: of clauses (WHERE, GROUP BY, ORDER BY, LIMIT, joins, OR, LIKE), of nested queries in
@@ -268,7 +280,7 @@ def hardness(query: str | exp.Expression, schema: Schema | None = None, dialect:
     return "extra"
 
 
-def _flat(node: exp.Expression | None) -> tuple[list[exp.Expression], list[str]]:
+def _flat(node: exp.Expr | None) -> tuple[list[exp.Expr], list[str]]:
     """The conditions of a boolean expression and the connectors between them."""
     if node is None:
         return [], []
@@ -280,7 +292,7 @@ def _flat(node: exp.Expression | None) -> tuple[list[exp.Expression], list[str]]
     return [node], []
 
 
-def _conditions(select: exp.Expression) -> tuple[list[exp.Expression], list[str]]:
+def _conditions(select: exp.Expr) -> tuple[list[exp.Expr], list[str]]:
     """Of the joins, WHERE and HAVING together."""
     roots = [join.args.get("on") for join in select.args.get("joins") or []]
     roots += [select.args.get("where"), select.args.get("having")]
@@ -288,9 +300,7 @@ def _conditions(select: exp.Expression) -> tuple[list[exp.Expression], list[str]
     return [c for f in found for c in f[0]], [c for f in found for c in f[1]]
 
 
-def _read_by_spider(
-    conditions: list[exp.Expression], connectors: list[str]
-) -> tuple[list[exp.Expression], list[str]]:
+def _read_by_spider(conditions: list[exp.Expr], connectors: list[str]) -> tuple[list[exp.Expr], list[str]]:
     """Spider's parser reads a column on the right side of a condition up to the next AND: an OR is lost."""
     kept, between = conditions[:1], []
     lost = False
@@ -302,7 +312,7 @@ def _read_by_spider(
     return kept, between
 
 
-def _ends_in_column(condition: exp.Expression) -> bool:
+def _ends_in_column(condition: exp.Expr) -> bool:
     value = condition.args.get("expression")
     if not isinstance(value, exp.Column):
         return False
@@ -310,20 +320,20 @@ def _ends_in_column(condition: exp.Expression) -> bool:
     return bool(value.table) or not (isinstance(name, exp.Identifier) and name.quoted)
 
 
-def _clauses(select: exp.Expression, conditions: list[exp.Expression], connectors: list[str]) -> int:
+def _clauses(select: exp.Expr, conditions: list[exp.Expr], connectors: list[str]) -> int:
     count = sum(select.args.get(clause) is not None for clause in ("where", "group", "order", "limit"))
     count += len(select.args.get("joins") or [])
     count += connectors.count("or")
     return count + sum(isinstance(_positive(c), exp.Like | exp.ILike) for c in conditions)
 
 
-def _positive(condition: exp.Expression) -> exp.Expression:
+def _positive(condition: exp.Expr) -> exp.Expr:
     while isinstance(condition, exp.Not | exp.Paren):
         condition = condition.this
     return condition
 
 
-def _nested_count(tree: exp.Expression, select: exp.Expression, conditions: list[exp.Expression]) -> int:
+def _nested_count(tree: exp.Expr, select: exp.Expr, conditions: list[exp.Expr]) -> int:
     count = 0
     for condition in conditions:
         count += sum(_is_query(n) for n in condition.walk(prune=_is_query))
@@ -336,11 +346,11 @@ def _nested_count(tree: exp.Expression, select: exp.Expression, conditions: list
     return count + sum(1 for e in select.expressions if e.find(exp.Window))
 
 
-def _is_query(node: exp.Expression) -> bool:
+def _is_query(node: exp.Expr) -> bool:
     return isinstance(node, exp.Select | exp.SetOperation)
 
 
-def _plurals(select: exp.Expression) -> int:
+def _plurals(select: exp.Expr) -> int:
     where, where_connectors = _read_by_spider(*_flat(select.args.get("where")))
     having, having_connectors = _read_by_spider(*_flat(select.args.get("having")))
     group = select.args.get("group")
@@ -359,7 +369,7 @@ def _plurals(select: exp.Expression) -> int:
     )
 
 
-def _begins_with_aggregate(expression: exp.Expression) -> bool:
+def _begins_with_aggregate(expression: exp.Expr) -> bool:
     node = expression.this if isinstance(expression, exp.Alias) else expression
     while isinstance(node, exp.Binary | exp.Paren) and not isinstance(node, exp.Dot):
         node = node.this

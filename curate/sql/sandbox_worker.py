@@ -31,7 +31,15 @@ CELL_BYTES = 5_000_000  # SQLITE_LIMIT_LENGTH: a longer string or blob cannot be
 SQL_BYTES = 200_000
 
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
-_FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit", "fsdir", "lsmode"}
+_FORBIDDEN_FUNCTIONS = {
+    "load_extension",
+    "fts3_tokenizer",
+    "readfile",
+    "writefile",
+    "edit",
+    "fsdir",
+    "lsmode",
+}
 _NO_DATABASE = {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR}
 
 
@@ -117,7 +125,12 @@ class Worker:
             return _Refused("timeout", self.spent)
         if code is not None and code & 0xFF in _NO_DATABASE:
             return _Refused("no_database", f"{database}: {said}")
-        if code == sqlite3.SQLITE_AUTH or "not authorized" in said or "prohibited" in said or "one statement" in said:
+        if (
+            code == sqlite3.SQLITE_AUTH
+            or "not authorized" in said
+            or "prohibited" in said
+            or "one statement" in said
+        ):
             return _Refused("denied", said)
         return _Refused("error", said)
 

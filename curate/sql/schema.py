@@ -73,7 +73,7 @@ class Schema:
 
 
 def safe_name(db_id: str) -> str:
-    """`db_id` as one file name: percent signs, slashes, NUL, and the names `.` and `..` are percent-encoded."""
+    """`db_id` as one file name: `%`, `/`, NUL, and the names `.` and `..` are percent-encoded."""
     if db_id in ("", ".", ".."):
         return "%2E" * len(db_id) or "%"
     return re.sub(r"[%/\0]", lambda m: f"%{ord(m.group()):02X}", db_id)

@@ -138,9 +138,7 @@ def _conflicts(rows: list[_Row], pairs: list[tuple[int, int, float]]) -> list[di
         row, other = rows[here], rows[there]
         reason = "same" if row.question == other.question else "near"
         said.append(
-            _decision(
-                row, "flag", f"{reason}_question_other_sql", other.row_id, score, _results(row, other)
-            )
+            _decision(row, "flag", f"{reason}_question_other_sql", other.row_id, score, _results(row, other))
         )
     return said
 

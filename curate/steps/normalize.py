@@ -23,8 +23,8 @@ class Normalize(Step):
     """Questions and SQL in the form that later steps compare.
 
     question_folded: case and space folded. question_norm: NFKC too, and end punctuation cut. sql_folded: case
-    and space folded outside quotes. language: the source's; where it does not say, `zh`, `ja` or `ko` by script,
-    `default_language` for Latin script, `und` for others. Questions themselves are never changed.
+    and space folded outside quotes. language: the source's; where it does not say, `zh`, `ja` or `ko` by
+    script, `default_language` for Latin script, `und` for others. Questions themselves are never changed.
     Drops `blank_question` (nothing but space and punctuation); flags `control_characters`.
     """
 
@@ -56,7 +56,9 @@ class Normalize(Step):
         control = frame.filter(pl.col("question").str.contains(_CONTROL))
         return Output(
             columns,
-            pl.concat([decide(blank, "drop", "blank_question"), decide(control, "flag", "control_characters")]),
+            pl.concat(
+                [decide(blank, "drop", "blank_question"), decide(control, "flag", "control_characters")]
+            ),
         )
 
     def _language(self, question: str) -> str:

@@ -91,7 +91,9 @@ def test_a_bom_and_gzip(tmp_path):
 
 @given(
     st.lists(
-        st.fixed_dictionaries({k: st.text(min_size=1).filter(lambda t: t.strip() and "\0" not in t) for k in ROW}),
+        st.fixed_dictionaries(
+            {k: st.text(min_size=1).filter(lambda t: t.strip() and "\0" not in t) for k in ROW}
+        ),
         min_size=1,
         max_size=5,
     )
@@ -116,7 +118,12 @@ def test_spider(tmp_path):
     for name in ("train.json", "dev.json"):
         written(tmp_path / name, json.dumps(rows))
     (row,) = rows_of(tmp_path / "dev.json", "spider")
-    assert (row["sql"], row["db_id"], row["source"], row["split"]) == ("SELECT 1", "a b\n-中", "spider", "dev")
+    assert (row["sql"], row["db_id"], row["source"], row["split"]) == (
+        "SELECT 1",
+        "a b\n-中",
+        "spider",
+        "dev",
+    )
     assert rows_of(tmp_path, "spider")[0]["split"] == "train"
     assert rejects_of(tmp_path / "dev.json", "spider")[0].line == 2
     written(tmp_path / "dev.json", "{")
@@ -178,7 +185,9 @@ def test_a_saved_data_set(tmp_path):
     datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_list([ROW]).save_to_disk(tmp_path / "one")
     assert rows_of(tmp_path / "one", "datasets")[0]["sql"] == "SELECT 1"
-    both = datasets.DatasetDict({"train": datasets.Dataset.from_list([ROW]), "dev": datasets.Dataset.from_list([ROW] * 2)})
+    both = datasets.DatasetDict(
+        {"train": datasets.Dataset.from_list([ROW]), "dev": datasets.Dataset.from_list([ROW] * 2)}
+    )
     both.save_to_disk(tmp_path / "two")
     assert len(rows_of(tmp_path / "two", "datasets")) == 1
     assert len(rows_of(f"{tmp_path / 'two'}:dev", "datasets")) == 2

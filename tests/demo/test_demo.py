@@ -77,7 +77,19 @@ def corpus(request, tmp_path_factory):
 def test_the_same_seed_gives_the_same_bytes(tmp_path):
     for name, hash_seed in (("a", "1"), ("b", "2")):
         subprocess.run(
-            [sys.executable, "-m", "curate.cli", "demo", name, "--rows", "300", "--seed", "5", "--language", "both"],
+            [
+                sys.executable,
+                "-m",
+                "curate.cli",
+                "demo",
+                name,
+                "--rows",
+                "300",
+                "--seed",
+                "5",
+                "--language",
+                "both",
+            ],
             cwd=tmp_path,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             check=True,
@@ -156,7 +168,9 @@ def test_nothing_is_repeated_or_leaked_beyond_the_truth(corpus):
     assert max(questions.values()) == 1
     per_sql = Counter((r["db_id"], r["sql"]) for r in free)
     assert max(per_sql.values()) <= 4
-    others = {(r["db_id"], normalize_question(r["question"])) for r in [*corpus.heldout, *corpus.reference.values()]}
+    others = {
+        (r["db_id"], normalize_question(r["question"])) for r in [*corpus.heldout, *corpus.reference.values()]
+    }
     assert not others & set(questions)
 
 
@@ -212,7 +226,9 @@ def test_the_pipeline_finds_what_was_planted(corpus):
     survivors = corpus.ids("contrast_pair", "paraphrase")
     assert not survivors & set(ledger["row_id"])
     assert survivors <= set(load_rows(out)["row_id"])
-    partners = dict(ledger.filter(pl.col("step") == "decontaminate").select("row_id", "partner_id").iter_rows())
+    partners = dict(
+        ledger.filter(pl.col("step") == "decontaminate").select("row_id", "partner_id").iter_rows()
+    )
     claimed = {c["row_id"]: c["partner_id"] for c in corpus.claims("leak_exact")}
     assert {row: partners[row] for row in claimed} == claimed
     assert manifest["counts"]["read"] == 2000

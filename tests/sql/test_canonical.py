@@ -44,7 +44,10 @@ SAME = [
         "SELECT name FROM person WHERE id IN (SELECT owner FROM pet WHERE kind = 'cat')",
         "SELECT p.name FROM person p WHERE p.id IN (SELECT q.owner FROM pet q WHERE 'cat' = q.kind)",
     ),
-    ("SELECT count(*) FROM (SELECT name FROM person) AS x", "SELECT count(*) FROM (SELECT name FROM person) AS y"),
+    (
+        "SELECT count(*) FROM (SELECT name FROM person) AS x",
+        "SELECT count(*) FROM (SELECT name FROM person) AS y",
+    ),
 ]
 
 DIFFERENT = [
@@ -60,8 +63,14 @@ DIFFERENT = [
     ("SELECT name FROM person ORDER BY age LIMIT 1", "SELECT name FROM person ORDER BY age LIMIT 2"),
     ("SELECT max(age) FROM person", "SELECT min(age) FROM person"),
     ("SELECT count(age) FROM person", "SELECT count(DISTINCT age) FROM person"),
-    ("SELECT name FROM person UNION SELECT kind FROM pet", "SELECT name FROM person UNION ALL SELECT kind FROM pet"),
-    ("SELECT name FROM person EXCEPT SELECT kind FROM pet", "SELECT kind FROM pet EXCEPT SELECT name FROM person"),
+    (
+        "SELECT name FROM person UNION SELECT kind FROM pet",
+        "SELECT name FROM person UNION ALL SELECT kind FROM pet",
+    ),
+    (
+        "SELECT name FROM person EXCEPT SELECT kind FROM pet",
+        "SELECT kind FROM pet EXCEPT SELECT name FROM person",
+    ),
     (
         "SELECT a.name FROM person a JOIN pet b ON a.id = b.owner",
         "SELECT a.name FROM person a LEFT JOIN pet b ON a.id = b.owner",
@@ -75,7 +84,10 @@ DIFFERENT = [
         "SELECT name FROM person WHERE (age = 1 OR id = 2) AND name = 'x'",
     ),
     ("SELECT name FROM person WHERE age - (id - 1) > 0", "SELECT name FROM person WHERE (age - id) - 1 > 0"),
-    ("SELECT name FROM person WHERE NOT (age = 1 AND id = 2)", "SELECT name FROM person WHERE NOT age = 1 AND id = 2"),
+    (
+        "SELECT name FROM person WHERE NOT (age = 1 AND id = 2)",
+        "SELECT name FROM person WHERE NOT age = 1 AND id = 2",
+    ),
     (
         "SELECT a.name FROM person a WHERE a.age > (SELECT avg(b.age) FROM person b WHERE b.name = a.name)",
         "SELECT a.name FROM person a WHERE a.age > (SELECT avg(b.age) FROM person b WHERE b.name = b.name)",
@@ -113,7 +125,7 @@ def test_skeletons():
 
 def test_a_quoted_name_that_names_a_column_stays_one():
     fixed = repair_quotes(parse('SELECT "name" FROM person WHERE "age" > 1 AND name = "age x"'), TOWN)
-    assert fixed.sql(dialect="sqlite") == "SELECT \"name\" FROM person WHERE \"age\" > 1 AND name = 'age x'"
+    assert fixed.sql(dialect="sqlite") == 'SELECT "name" FROM person WHERE "age" > 1 AND name = \'age x\''
 
 
 def test_what_cannot_be_resolved_is_keyed_as_it_is():

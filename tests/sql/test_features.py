@@ -19,7 +19,10 @@ def found(sql: str) -> dict[str, int]:
     [
         ("SELECT a FROM t", {"tables": 1, "columns": 1}),
         ("SELECT a, b FROM t, u", {"tables": 2, "columns": 2, "inner_joins": 1}),
-        ("SELECT * FROM t LEFT JOIN u ON t.x = u.x", {"tables": 2, "columns": 1, "outer_joins": 1, "predicates": 1}),
+        (
+            "SELECT * FROM t LEFT JOIN u ON t.x = u.x",
+            {"tables": 2, "columns": 1, "outer_joins": 1, "predicates": 1},
+        ),
         (
             "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.x = t.x)",
             {"tables": 2, "columns": 1, "predicates": 2, "subqueries": 1, "nesting_depth": 1, "correlated": 1}
@@ -30,7 +33,10 @@ def found(sql: str) -> dict[str, int]:
             {"tables": 2, "columns": 1, "ctes": 1, "nesting_depth": 1},
         ),
         ("SELECT rank() OVER (ORDER BY a), sum(b) OVER () FROM t", {"tables": 1, "columns": 2, "windows": 2}),
-        ("SELECT IIF(a, 1, 2), CASE WHEN a THEN 3 END FROM t", {"tables": 1, "columns": 2, "cases": 2, "literals": 3}),
+        (
+            "SELECT IIF(a, 1, 2), CASE WHEN a THEN 3 END FROM t",
+            {"tables": 1, "columns": 2, "cases": 2, "literals": 3},
+        ),
         ("SELECT strftime('%Y', d) FROM t", {"tables": 1, "columns": 1, "functions": 1, "literals": 1}),
         (
             "SELECT count(DISTINCT a) FROM t GROUP BY b, c HAVING count(*) > 1 ORDER BY 1 LIMIT 3",
@@ -43,10 +49,20 @@ def found(sql: str) -> dict[str, int]:
         ),
         (
             "SELECT a FROM t WHERE NOT (a = 1 OR (b = 2 AND c = 3))",
-            {"tables": 1, "columns": 1, "predicates": 3, "boolean_depth": 3, "disjunctions": 1, "negations": 1}
+            {
+                "tables": 1,
+                "columns": 1,
+                "predicates": 3,
+                "boolean_depth": 3,
+                "disjunctions": 1,
+                "negations": 1,
+            }
             | {"literals": 3},
         ),
-        ("SELECT a FROM (SELECT a FROM (SELECT a FROM t))", {"tables": 1, "columns": 1, "subqueries": 2, "nesting_depth": 2}),
+        (
+            "SELECT a FROM (SELECT a FROM (SELECT a FROM t))",
+            {"tables": 1, "columns": 1, "subqueries": 2, "nesting_depth": 2},
+        ),
         ("SELECT a + b * 2 FROM t", {"tables": 1, "columns": 1, "arithmetic": 2, "literals": 1}),
     ],
 )

@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 import signal
@@ -8,7 +9,6 @@ import threading
 import time
 from collections import Counter
 
-import json
 import pytest
 
 from curate.sql.compare import digest
@@ -142,7 +142,9 @@ def test_digests_are_those_of_the_rows_and_rows_stay_behind(database):
     assert digested[0].row_count == 4
 
 
-@pytest.mark.parametrize("name", ["with space", "q?mark", "per%41cent", "hash#tag", "new\nline", "数据库", "it's"])
+@pytest.mark.parametrize(
+    "name", ["with space", "q?mark", "per%41cent", "hash#tag", "new\nline", "数据库", "it's"]
+)
 def test_a_path_may_hold_anything(sandbox, database, name):
     path = database.parent / f"{name}.sqlite"
     shutil.copy(database, path)
@@ -211,7 +213,10 @@ def workers_of(parent: int) -> list[int]:
 
 
 def test_killed_workers_lose_no_row(database):
-    queries = [Query(str(database), f"SELECT {i}, count(*) FROM person a, person b, person c, person d") for i in range(600)]
+    queries = [
+        Query(str(database), f"SELECT {i}, count(*) FROM person a, person b, person c, person d")
+        for i in range(600)
+    ]
     with Sandbox(2, Limits(timeout_s=5)) as sandbox:
         stop = threading.Event()
 

@@ -102,7 +102,14 @@ def test_a_safe_name_is_one_file_name_and_tells_ids_apart(db_id):
 
 def test_databases_are_found_and_never_outside_the_root(tmp_path):
     root = tmp_path / "root"
-    for path in ("a/a.sqlite", "b/other.db", "c.sqlite", "two/x.db", "two/y.db", "new\nline/new\nline.sqlite"):
+    for path in (
+        "a/a.sqlite",
+        "b/other.db",
+        "c.sqlite",
+        "two/x.db",
+        "two/y.db",
+        "new\nline/new\nline.sqlite",
+    ):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(b"")
     (tmp_path / "secret.sqlite").write_bytes(b"")

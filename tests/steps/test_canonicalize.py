@@ -18,7 +18,9 @@ def test_spelling_does_not_matter_and_meaning_does(database):
 
 
 def test_double_quoted_text_is_a_value(database):
-    found = keys(database, 'SELECT id FROM person WHERE name = "Ann"', "SELECT id FROM person WHERE name = 'Ann'")
+    found = keys(
+        database, 'SELECT id FROM person WHERE name = "Ann"', "SELECT id FROM person WHERE name = 'Ann'"
+    )
     assert len(set(found.values())) == 1
 
 

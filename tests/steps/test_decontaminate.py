@@ -48,5 +48,7 @@ def test_nothing_to_compare_with(database):
 
 
 def test_no_rows(database):
-    result = Decontaminate().run(rows([]), databases=database.parent.parent, references={"reference": rows(TRAIN)})
+    result = Decontaminate().run(
+        rows([]), databases=database.parent.parent, references={"reference": rows(TRAIN)}
+    )
     assert result.kept.height == 0

@@ -43,7 +43,9 @@ def test_contrast_pairs_are_flagged_and_never_dropped(database):
 
 def test_one_question_with_two_answers_is_a_conflict(database):
     result = run(
-        database, ("Who is old?", OLDER), ("who is old", "SELECT name FROM person WHERE age > 40"),
+        database,
+        ("Who is old?", OLDER),
+        ("who is old", "SELECT name FROM person WHERE age > 40"),
     )
     assert result.dropped.is_empty()
     assert result.flagged["reason"].to_list() == ["same_question_other_sql"] * 2
@@ -78,9 +80,10 @@ def test_a_row_with_evidence_stays(database):
 
 
 def test_the_skeleton_cap_is_off_unless_asked(database):
-    ages = "eleven twelve thirteen forty fifty sixty".split()
+    ages = ["eleven", "twelve", "thirteen", "forty", "fifty", "sixty"]
     pairs = [
-        (f"{a} is what who must pass?", f"SELECT name FROM person WHERE age > {i}") for i, a in enumerate(ages)
+        (f"{a} is what who must pass?", f"SELECT name FROM person WHERE age > {i}")
+        for i, a in enumerate(ages)
     ]
     assert run(database, *pairs).kept.height == 6
     result = run(database, *pairs, max_per_skeleton=2)

@@ -26,5 +26,10 @@ def test_blank_questions_leave_and_control_characters_are_flagged():
 
 
 def test_no_rows_and_one_row():
-    assert Normalize().run(pl.DataFrame(schema=dict.fromkeys(["question", "sql", "db_id"], pl.String))).kept.height == 0
+    assert (
+        Normalize()
+        .run(pl.DataFrame(schema=dict.fromkeys(["question", "sql", "db_id"], pl.String)))
+        .kept.height
+        == 0
+    )
     assert Normalize().run(rows("one")).kept["question_norm"].to_list() == ["one"]

@@ -30,7 +30,10 @@ def test_gold_that_runs_stays_with_its_digest(database):
         ("SELECT * FROM nowhere", "gold_fails"),
         ("DELETE FROM person", "gold_denied"),
         ("ATTACH 'x.sqlite' AS x", "gold_denied"),
-        ("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT max(x) FROM c", "gold_timeout"),
+        (
+            "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT max(x) FROM c",
+            "gold_timeout",
+        ),
         ("SELECT a.id FROM person a, person b, person c", "gold_too_many_rows"),
     ],
 )
@@ -54,7 +57,9 @@ def test_a_missing_or_broken_database_is_an_error_and_no_drop(database):
     broken = root / "broken" / "broken.sqlite"
     broken.parent.mkdir()
     broken.write_bytes(b"this is no database" * 100)
-    rows = [{"question": "q", "sql": "SELECT 1 FROM person", "db_id": d} for d in ("absent", "broken", "town")]
+    rows = [
+        {"question": "q", "sql": "SELECT 1 FROM person", "db_id": d} for d in ("absent", "broken", "town")
+    ]
     result = Validate().run(rows, databases=root)
     assert dict(result.errors.select("db_id", "reason").iter_rows()) == {
         "absent": "no_database",
