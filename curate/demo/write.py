@@ -25,6 +25,7 @@ DIFFERENT = 0.6  # paraphrases of one SQL are less alike than this
 ALIKE = 0.72  # a near-duplicate is at least this like its original
 EMPTY_SHARE = 0.02  # of clean rows that may have an empty result
 ROWS_PER_DATABASE = 1500  # more rows get more databases of each domain
+FLOOD_ROWS = 120  # literal swaps of one skeleton, at the least
 TRIES = 400
 
 SHARES = {
@@ -295,8 +296,8 @@ def _changed_words(a: str, b: str) -> str:
 
 
 def _plant_floods(corpus: _Corpus, count: int) -> None:
-    """Up to three skeletons, each with one wording and hundreds of literals."""
-    floods = max(1, min(3, count // 40))
+    """A few skeletons, each with one wording and over a hundred literals."""
+    floods = max(1, count // FLOOD_ROWS)
     for i in range(floods):
         _plant_flood(corpus, count // floods + (i < count % floods))
 

@@ -181,13 +181,13 @@ def _aliases_numbered(tree: exp.Expr) -> exp.Expr:
                 names[alias] = f"t{count}"
                 renames.append((source, names[alias]))
         renames += [(column, names[column.table]) for column in scope.columns if column.table in names]
-    for node, name in renames:
-        if isinstance(node, exp.Column):
-            node.set("table", exp.to_identifier(name))
+    for target, name in renames:
+        if isinstance(target, exp.Column):
+            target.set("table", exp.to_identifier(name))
         else:
-            kept = node.args.get("alias")
+            kept = target.args.get("alias")
             columns = kept.args.get("columns") if isinstance(kept, exp.TableAlias) else None
-            node.set("alias", exp.TableAlias(this=exp.to_identifier(name), columns=columns))
+            target.set("alias", exp.TableAlias(this=exp.to_identifier(name), columns=columns))
     return tree
 
 
