@@ -35,7 +35,7 @@ class Databases:
     def schema(self, db_id: str) -> Schema | None:
         """The database's schema, or None where the file is missing or unreadable."""
         path = self.path(db_id)
-        return None if path is None else _schema(path, db_id)
+        return None if path is None else _schema(path, db_id, path.stat().st_mtime_ns)
 
     def digest(self, db_id: str) -> str:
         """Digest of the file's bytes; `missing` where there is no file."""
@@ -93,7 +93,7 @@ def file_digest(path: Path) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _schema(path: Path, db_id: str) -> Schema | None:
+def _schema(path: Path, db_id: str, changed: int) -> Schema | None:
     try:
         return read_sqlite(path, db_id)
     except SchemaError:
