@@ -24,6 +24,8 @@ def run(
 ) -> dict[str, Any]:
     """Run a pipeline file and return its manifest; continues where an earlier run stopped.
 
+    Workers are spawned processes: a script that calls this needs `if __name__ == "__main__":` around it.
+
     set: overrides, `key.path=value`. workers: processes (default: cores). limit: a trial on so many train
     rows, in an output directory of its own. restart: forget stored parts. link: hard-link databases.
 
