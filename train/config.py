@@ -40,13 +40,16 @@ class PolicyConfig(Section):
 class SftConfig(Section):
     """The warm start by supervised fine-tuning on the gold SQL of all stages. epochs 0 skips it."""
 
-    epochs: float = Field(3.0, ge=0)
+    epochs: float = Field(2.0, ge=0)
     batch_size: int = Field(16, ge=1)
     micro_batch_size: int = Field(16, ge=1, description="sequences in memory at once")
     learning_rate: float = Field(1e-3, gt=0)
     adam_beta2: float = Field(0.95, gt=0, lt=1, description="0.999 is slow and unsteady in runs this short")
     weight_decay: float = Field(0.01, ge=0)
     warmup_share: float = Field(0.05, ge=0, le=1, description="share of steps in which the rate rises")
+    final_share: float = Field(
+        0.0, ge=0, le=1, description="of the rate at the end of its cosine; 1 keeps it constant"
+    )
     max_length: int = Field(
         768, ge=32, description="tokens; longer rows are left out of SFT and GRPO, and told"
     )
@@ -55,7 +58,7 @@ class SftConfig(Section):
 class GrpoConfig(Section):
     """Staged GRPO. A step draws `prompts` rows and samples `generations` completions of each."""
 
-    max_steps: int = Field(40, ge=0)
+    max_steps: int = Field(30, ge=0)
     prompts: int = Field(32, ge=1)
     generations: int = Field(8, ge=2)
     micro_batch_size: int = Field(
@@ -64,12 +67,24 @@ class GrpoConfig(Section):
     iterations: int = Field(1, ge=1, description="optimiser steps on one set of generations")
     temperature: float = Field(1.0, gt=0)
     max_completion_length: int | None = Field(None, ge=8, description="tokens; default: the longest gold's")
-    learning_rate: float = Field(1e-4, gt=0)
+    learning_rate: float = Field(3e-5, gt=0)
     lr_scheduler: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_steps: int = Field(0, ge=0)
+    warmup_steps: int = Field(
+        5, ge=0, description="without it Adam's first steps undo some of the warm start"
+    )
     max_grad_norm: float = Field(1.0, gt=0)
     loss_type: str = Field("dapo", description="a loss of TRL's GRPOTrainer")
-    scale_rewards: Literal["group", "batch", "none"] = "group"
+    scale_rewards: Literal["group", "batch", "none"] = Field(
+        "batch",
+        description="'group' makes as much of a tiny difference in partial credit as of right and wrong",
+    )
+    negative_weight: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="of completions below their group's mean; less keeps a small policy steady",
+    )
+    adam_beta2: float = Field(0.999, gt=0, lt=1)
     beta: float = Field(0.0, ge=0, description="weight of the KL term; 0 loads no reference model")
     epsilon: float = Field(0.2, gt=0)
     epsilon_high: float = Field(0.28, gt=0)
@@ -143,8 +158,9 @@ class Config(Section):
         return self
 
 
+# A small policy forgets a stage that it is not shown within a few steps: all stages open almost at once.
 SCRATCH_DEFAULTS: dict[str, Any] = {
-    "schedule": {"warmup_steps": 4, "interval_steps": 2, "increment": 0.2, "floor": 0.3},
+    "schedule": {"warmup_steps": 2, "interval_steps": 1, "increment": 0.33, "floor": 0.34},
 }
 
 # A pretrained model: rates and lengths of the field's text-to-SQL runs; SFT by choice only, since a weak
