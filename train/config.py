@@ -40,7 +40,7 @@ class PolicyConfig(Section):
 class SftConfig(Section):
     """The warm start by supervised fine-tuning on the gold SQL of all stages. epochs 0 skips it."""
 
-    epochs: float = Field(2.0, ge=0)
+    epochs: float = Field(3.0, ge=0)
     batch_size: int = Field(16, ge=1)
     micro_batch_size: int = Field(16, ge=1, description="sequences in memory at once")
     learning_rate: float = Field(1e-3, gt=0)
@@ -58,8 +58,8 @@ class SftConfig(Section):
 class GrpoConfig(Section):
     """Staged GRPO. A step draws `prompts` rows and samples `generations` completions of each."""
 
-    max_steps: int = Field(30, ge=0)
-    prompts: int = Field(32, ge=1)
+    max_steps: int = Field(20, ge=0)
+    prompts: int = Field(16, ge=1)
     generations: int = Field(8, ge=2)
     micro_batch_size: int = Field(
         64, ge=1, description="completions in memory at once; divides prompts x generations"

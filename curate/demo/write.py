@@ -508,6 +508,9 @@ steps:
   - dedup: {max_paraphrases: 4, max_per_skeleton: 60}   # copies leave, paraphrases and templates are capped
   - decontaminate: {against: reference}      # train loses what the reference holds
   - difficulty: {}                           # features, Spider's hardness, a score in [0, 1]
-  - curriculum: {stages: rule}               # stages, validation rows, shards
+  - curriculum:                              # stages, validation rows, shards
+      stages: rule
+      validation: {share: 0.08}
+      schedule: {warmup_steps: 2, interval_steps: 1, increment: 0.33, floor: 0.34}   # a short run: all stages soon
 output: {path: out}
 """
