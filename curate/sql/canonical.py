@@ -22,6 +22,9 @@ from curate.sql.schema import Schema
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # a warning a query would drown the log
 
+MAX_CHARACTERS = 20_000
+MAX_DEPTH = 100  # parentheses in each other
+
 _TURNED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GT: exp.LT, exp.GTE: exp.LTE}
 
 
@@ -44,7 +47,15 @@ class Canonical:
 
 
 def parse(sql: str, dialect: str = "sqlite") -> exp.Query:
-    """The tree of exactly one query. Raises SqlParseError."""
+    """The tree of exactly one query.
+
+    Raises SqlParseError, also for SQL longer than MAX_CHARACTERS or nested deeper than MAX_DEPTH: sqlglot's
+    compiled parser and optimizer recurse, and would take minutes or the whole process with them.
+    """
+    if len(sql) > MAX_CHARACTERS:
+        raise SqlParseError(f"{len(sql):,} characters long, the limit is {MAX_CHARACTERS:,}")
+    if _parenthesis_depth(sql) > MAX_DEPTH:
+        raise SqlParseError("nested too deeply")
     try:
         trees = [t for t in sqlglot.parse(sql, read=dialect) if t is not None]
     except SqlglotError as error:
@@ -60,6 +71,17 @@ def parse(sql: str, dialect: str = "sqlite") -> exp.Query:
     if not isinstance(tree, exp.Query):
         raise SqlParseError(f"not a query but {tree.key.upper()}")
     return tree
+
+
+def _parenthesis_depth(sql: str) -> int:
+    depth = deepest = 0
+    for character in sql:
+        if character == "(":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character == ")":
+            depth -= 1
+    return deepest
 
 
 def _one_line(error: Exception) -> str:
@@ -108,6 +130,13 @@ def canonicalize(sql: str, schema: Schema | None = None, dialect: str = "sqlite"
 
     Where a column cannot be resolved the unqualified form is the key, `qualified` is False and `note` says why.
     """
+    try:
+        return _canonical(sql, schema, dialect)
+    except RecursionError as error:
+        raise SqlParseError("nested too deeply") from error
+
+
+def _canonical(sql: str, schema: Schema | None, dialect: str) -> Canonical:
     tree = repair_quotes(parse(sql, dialect), schema)
     note = None
     if schema is None:

@@ -14,6 +14,16 @@ SUFFIXES = (".sqlite", ".sqlite3", ".db")
 SAMPLE_CHARACTERS = 40  # of a sample value
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_ ]*(\([0-9, ]*\))?")
+# Words that SQLite takes for a name nowhere or only in some places, and so need quotes.
+_KEYWORDS = frozenset(
+    """add all alter and as autoincrement between case cast check collate commit constraint create cross
+    current_date current_time current_timestamp default deferrable delete distinct drop else escape except
+    exists false foreign from full glob group having if in index inner insert intersect into is isnull join left
+    like limit match natural not nothing notnull null on or order outer primary raise recursive references
+    regexp returning right rollback select set table then to transaction true union unique update using values
+    when where with""".split()
+)
 
 
 class SchemaError(Exception):
@@ -48,9 +58,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Schema:
+    """`collated`: some column declares a collating sequence, so that `a = b` need not be `b = a`."""
+
     db_id: str
     tables: tuple[Table, ...]
     foreign_keys: tuple[ForeignKey, ...] = ()
+    collated: bool = False
 
     def mapping(self) -> dict[str, dict[str, str]]:
         """table -> column -> type, names in lower case, as sqlglot's optimizer takes it."""
@@ -85,7 +98,7 @@ def find_database(root: str | Path, db_id: str) -> Path | None:
     Never a file outside `root`, whatever `db_id` says.
     """
     root, name = Path(root), safe_name(db_id)
-    if len(name.encode()) > 240:  # longer than a file name can be
+    if len(name.encode("utf-8", "surrogatepass")) > 240:  # longer than a file name can be
         return None
     folder = root / name
     for suffix in SUFFIXES:
@@ -103,6 +116,8 @@ def find_database(root: str | Path, db_id: str) -> Path | None:
 
 def read_sqlite(path: str | Path, db_id: str | None = None, *, samples: int = 0) -> Schema:
     """The schema of a SQLite file: tables and views in the order of creation, without SQLite's own.
+
+    Generated columns count as columns; a view that no longer works is left out.
 
     samples: up to so many distinct values of each column, smallest first.
     Raises SchemaError for a missing, unreadable or corrupt file.
@@ -125,32 +140,37 @@ def read_sqlite(path: str | Path, db_id: str | None = None, *, samples: int = 0)
 
 
 def _read(connection: sqlite3.Connection, db_id: str, samples: int) -> Schema:
-    names = [
-        name
-        for (name,) in connection.execute(
-            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
-            "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
+    made = connection.execute(
+        "SELECT name, type, coalesce(sql, '') FROM sqlite_master WHERE type IN ('table', 'view') "
+        "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
+    ).fetchall()
+    tables: list[Table] = []
+    keys: dict[str, tuple[str, ...]] = {}
+    for name, kind, _ in made:
+        try:
+            found = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
+        except sqlite3.OperationalError:
+            if kind == "view":  # it reads what is no longer there, and so cannot be queried either
+                continue
+            raise
+        shown = [row for row in found if row[6] != 1]  # 1: a virtual table's hidden column
+        keys[name.lower()] = tuple(row[1] for row in sorted(shown, key=lambda r: r[5]) if row[5])
+        columns = (
+            Column(column, type_ or "", bool(key), _samples(connection, name, column, samples))
+            for _, column, type_, _, _, key, _ in shown
         )
-    ]
-    tables = tuple(Table(name, _columns(connection, name, samples)) for name in names)
-    keys = [key for table in tables for key in _foreign_keys(connection, table, tables)]
-    return Schema(db_id, tables, tuple(keys))
-
-
-def _columns(connection: sqlite3.Connection, table: str, samples: int) -> tuple[Column, ...]:
-    found = connection.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
-    return tuple(
-        Column(name, type_ or "", bool(key), _samples(connection, table, name, samples))
-        for _, name, type_, _, _, key in found
-    )
+        tables.append(Table(name, tuple(columns)))
+    foreign = [key for table in tables for key in _foreign_keys(connection, table.name, keys)]
+    collated = any(re.search(r"\bcollate\b", sql, re.IGNORECASE) for _, _, sql in made)
+    return Schema(db_id, tuple(tables), tuple(foreign), collated)
 
 
 def _samples(connection: sqlite3.Connection, table: str, column: str, count: int) -> tuple[str, ...]:
     if count <= 0:
         return ()
-    name = _quoted(column)
+    name = quoted(column)
     values = connection.execute(
-        f"SELECT DISTINCT {name} FROM {_quoted(table)} WHERE {name} IS NOT NULL ORDER BY {name} LIMIT ?",
+        f"SELECT DISTINCT {name} FROM {quoted(table)} WHERE {name} IS NOT NULL ORDER BY {name} LIMIT ?",
         (count,),
     ).fetchall()
     return tuple(_short(value) for (value,) in values)
@@ -162,23 +182,23 @@ def _short(value: Any) -> str:
 
 
 def _foreign_keys(
-    connection: sqlite3.Connection, table: Table, tables: tuple[Table, ...]
+    connection: sqlite3.Connection, table: str, keys: Mapping[str, tuple[str, ...]]
 ) -> list[ForeignKey]:
+    """Of one table; `keys`: the primary key of every table in its declared order, by name in lower case."""
     by_id: dict[int, list[tuple[Any, ...]]] = {}
-    for row in connection.execute(f"PRAGMA foreign_key_list({_quoted(table.name)})"):
+    for row in connection.execute(f"PRAGMA foreign_key_list({quoted(table)})"):
         by_id.setdefault(row[0], []).append(row)
-    keys = []
+    found = []
     for _, rows in sorted(by_id.items(), reverse=True):  # SQLite lists the last declared first
         rows.sort(key=lambda r: r[1])
         ref_table = rows[0][2]
         columns = tuple(r[3] for r in rows)
         named = tuple(r[4] for r in rows)
         if None in named:  # REFERENCES table: its primary key
-            target = next((t for t in tables if t.name.lower() == ref_table.lower()), None)
-            named = tuple(c.name for c in target.columns if c.primary_key) if target else ()
+            named = keys.get(ref_table.lower(), ())
         if len(named) == len(columns):
-            keys.append(ForeignKey(table.name, columns, ref_table, named))
-    return keys
+            found.append(ForeignKey(table, columns, ref_table, named))
+    return found
 
 
 def read_spider_tables(path: str | Path) -> dict[str, Schema]:
@@ -239,7 +259,7 @@ def _compact_column(column: Column) -> str:
     return text + (f" [{', '.join(column.samples)}]" if column.samples else "")
 
 
-_SHORT_TYPES = {"integer": "int", "varchar": "text", "number": "number", "character": "text"}
+_SHORT_TYPES = {"integer": "int", "varchar": "text", "character": "text"}
 
 
 def _ddl(schema: Schema) -> str:
@@ -250,7 +270,8 @@ def _create(table: Table, schema: Schema) -> str:
     keys = [c for c in table.columns if c.primary_key]
     entries: list[tuple[str, str]] = []
     for column in table.columns:
-        text = f"{_name(column.name)} {column.type}".rstrip()
+        type_ = column.type if _PLAIN_TYPE.fullmatch(column.type) else quoted(column.type)
+        text = f"{_name(column.name)} {type_ if column.type else ''}".rstrip()
         if len(keys) == 1 and column.primary_key:
             text += " PRIMARY KEY"
         entries.append((text, f"  -- {', '.join(column.samples)}" if column.samples else ""))
@@ -268,10 +289,16 @@ def _create(table: Table, schema: Schema) -> str:
 
 
 def _name(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) else _quoted(name)
+    return quoted(name) if needs_quotes(name) else name
 
 
-def _quoted(name: str) -> str:
+def needs_quotes(name: str) -> bool:
+    """Whether SQLite takes the name only in quotes: a keyword, or not letters, digits and underscores."""
+    return _PLAIN_NAME.fullmatch(name) is None or name.lower() in _KEYWORDS
+
+
+def quoted(name: str) -> str:
+    """The name in double quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 

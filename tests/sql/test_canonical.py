@@ -153,6 +153,24 @@ def test_what_is_no_query_is_told_in_one_line(sql, said):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT " + "(" * 3000 + "1" + ")" * 3000,
+        "SELECT * FROM " + "(SELECT * FROM " * 3000 + "t" + ")" * 3000,
+        "SELECT 1 FROM t WHERE " + " AND ".join(["a = 1"] * 1000),
+        "SELECT 1 FROM t " + "JOIN t ON 1 = 1 " * 1000,
+        "SELECT " + "NOT " * 3000 + "1",
+        "SELECT '" + "x" * 1_000_000 + "'",
+    ],
+    ids=lambda sql: sql[:24],
+)
+def test_endless_sql_is_refused_and_takes_nothing_with_it(sql):
+    with pytest.raises(SqlParseError):
+        canonicalize(sql, TOWN)
+    assert outermost_order(sql) is False
+
+
 def test_only_the_outermost_order_counts():
     assert outermost_order("SELECT a FROM t ORDER BY a")
     assert outermost_order("SELECT a FROM t UNION SELECT b FROM u ORDER BY 1")
