@@ -21,7 +21,9 @@ RUNS = 3
 def measured(arguments: list[str], environment: dict[str, str]) -> tuple[float, float]:
     """Wall seconds, and peak resident MB of the largest single process of the tree so far."""
     started = time.perf_counter()
-    subprocess.run(arguments, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        arguments, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     seconds = time.perf_counter() - started
     return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
 
@@ -33,7 +35,8 @@ def main() -> None:
     environment = {**os.environ, "NL2SQL_DATA": str(data)}
     curate = [sys.executable, "-m", "curate.cli"]
     out = Path(tempfile.mkdtemp())
-    run = [*curate, "run", str(ROOT / "examples/spider/pipeline.yaml"), "--quiet", "--set", f"output.path={out / 'out'}"]
+    run = [*curate, "run", str(ROOT / "examples/spider/pipeline.yaml"), "--quiet"]
+    run += ["--set", f"output.path={out / 'out'}"]
     cold, again, memory = [], [], 0.0
     for _ in range(RUNS):
         shutil.rmtree(out / "out", ignore_errors=True)
@@ -45,12 +48,16 @@ def main() -> None:
     bare = [measured([sys.executable, "-c", ""], environment)[0] for _ in range(RUNS)]
     imported = [measured([sys.executable, "-c", "import curate"], environment)[0] for _ in range(RUNS)]
     shutil.rmtree(out)
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; medians of {RUNS}\n")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; medians of {RUNS}\n"
+    )
     print("| what | seconds |\n|---|---:|")
     print(f"| `curate run` on Spider train, 6,790 rows, nothing stored | {statistics.median(cold):.1f} |")
     print(f"| the same again, unchanged | {statistics.median(again):.1f} |")
     print(f"| `curate --help` | {statistics.median(help_):.2f} |")
-    print(f"| `import curate`, beyond starting Python | {statistics.median(imported) - statistics.median(bare):.2f} |")
+    print(
+        f"| `import curate`, beyond starting Python | {statistics.median(imported) - statistics.median(bare):.2f} |"
+    )
     print(f"\nPeak memory of the largest process: {memory:,.0f} MB")
 
 

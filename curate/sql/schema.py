@@ -17,12 +17,15 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_ ]*(\([0-9, ]*\))?")
 # Words that SQLite takes for a name nowhere or only in some places, and so need quotes.
 _KEYWORDS = frozenset(
-    """add all alter and as autoincrement between case cast check collate commit constraint create cross
-    current_date current_time current_timestamp default deferrable delete distinct drop else escape except
-    exists false foreign from full glob group having if in index inner insert intersect into is isnull join left
-    like limit match natural not nothing notnull null on or order outer primary raise recursive references
-    regexp returning right rollback select set table then to transaction true union unique update using values
-    when where with""".split()
+    re.findall(
+        r"\w+",
+        """add all alter and as autoincrement between case cast check collate commit constraint create cross
+        current_date current_time current_timestamp default deferrable delete distinct drop else escape except
+        exists false foreign from full glob group having if in index inner insert intersect into is isnull join
+        left like limit match natural not nothing notnull null on or order outer primary raise recursive
+        references regexp returning right rollback select set table then to transaction true union unique update
+        using values when where with""",
+    )
 )
 
 
