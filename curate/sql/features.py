@@ -1,7 +1,7 @@
 """Structural features of a query, Spider's hardness, the difficulty score and the stage rule."""
 
 import math
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 
 from sqlglot import exp
 
@@ -16,15 +16,18 @@ class Features:
     tables: table references in FROM and JOIN, CTE references included.
     inner_joins, outer_joins: joins by kind; a comma join is an inner join, a cross join too.
     columns: output expressions of the outermost SELECT (of a set operation, of its first).
-    predicates: comparisons, LIKE, IN, BETWEEN, IS and EXISTS.
+    predicates: comparisons, LIKE, IN, BETWEEN, IS and EXISTS; of them likes (and GLOB, REGEXP), ins, betweens,
+    is_tests (IS, ISNULL), exists.
     boolean_depth: depth of nested AND, OR and NOT.
-    disjunctions: ORs. negations: NOTs.
+    disjunctions: ORs. negations: NOTs, that of NOT LIKE and IS NOT included.
     aggregates: aggregate functions that are not windows. distinct: DISTINCT in SELECT or aggregate.
     group_keys: expressions grouped by. having: HAVING clauses.
     order_keys: expressions ordered by, windows' own excluded. limits: LIMIT clauses.
     set_operations: UNION, INTERSECT, EXCEPT.
-    subqueries: nested SELECTs, in any place; CTEs are counted apart. nesting_depth: of SELECT in SELECT.
-    correlated: subqueries that use a table of the query around them.
+    subqueries: nested SELECTs, in any place; CTEs are counted apart. Of them from_subqueries in FROM,
+    select_subqueries among the outputs, where_subqueries in WHERE or ON, having_subqueries in HAVING.
+    nesting_depth: of SELECT in SELECT.
+    correlated: subqueries that use a column of a query around them.
     ctes: WITH members. windows: window functions.
     cases: CASE and IIF. functions: other functions. arithmetic: +, -, *, /, %, ||.
     literals: numbers and strings.
@@ -35,6 +38,11 @@ class Features:
     outer_joins: int = 0
     columns: int = 0
     predicates: int = 0
+    likes: int = 0
+    ins: int = 0
+    betweens: int = 0
+    is_tests: int = 0
+    exists: int = 0
     boolean_depth: int = 0
     disjunctions: int = 0
     negations: int = 0
@@ -46,6 +54,10 @@ class Features:
     limits: int = 0
     set_operations: int = 0
     subqueries: int = 0
+    from_subqueries: int = 0
+    select_subqueries: int = 0
+    where_subqueries: int = 0
+    having_subqueries: int = 0
     nesting_depth: int = 0
     correlated: int = 0
     ctes: int = 0
@@ -63,6 +75,11 @@ WEIGHTS: dict[str, float] = {
     "outer_joins": 1.4,
     "columns": 0.3,
     "predicates": 0.6,
+    "likes": 0.1,
+    "ins": 0.1,
+    "betweens": 0.1,
+    "is_tests": 0.1,
+    "exists": 0.3,
     "boolean_depth": 0.4,
     "disjunctions": 0.6,
     "negations": 0.5,
@@ -74,6 +91,10 @@ WEIGHTS: dict[str, float] = {
     "limits": 0.3,
     "set_operations": 1.8,
     "subqueries": 1.8,
+    "from_subqueries": 0.1,
+    "select_subqueries": 0.3,
+    "where_subqueries": 0.1,
+    "having_subqueries": 0.3,
     "nesting_depth": 0.8,
     "correlated": 1.2,
     "ctes": 1.6,
@@ -83,6 +104,7 @@ WEIGHTS: dict[str, float] = {
     "arithmetic": 0.5,
     "literals": 0.2,
 }
+_NAMES = tuple(f.name for f in fields(Features))
 SCALE = 5.0  # points at which the score is 1 - 1/e
 
 
@@ -92,9 +114,7 @@ def difficulty(found: Features) -> float:
     Monotone in every feature, since every weight is positive. The weights are set by hand: they order
     constructs as Spider's hardness does, and spread its train set over the range.
     """
-    points = sum(
-        WEIGHTS[f.name] * math.log2(1 + n) for f, n in zip(fields(found), astuple(found), strict=True)
-    )
+    points = sum(WEIGHTS[name] * math.log2(1 + n) for name in _NAMES if (n := getattr(found, name)))
     return 1 - math.exp(-points / SCALE)
 
 
@@ -107,144 +127,126 @@ def rule_stage(found: Features) -> int:
     return 2 if found.inner_joins or found.outer_joins or any(plain) else 1
 
 
-_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.DPipe)
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
-_PREDICATES = (
-    *_COMPARISONS,
-    exp.Like,
-    exp.ILike,
-    exp.Glob,
-    exp.RegexpLike,
-    exp.In,
-    exp.Between,
-    exp.Is,
-    exp.Exists,
-)
-_NO_FUNCTION = (exp.And, exp.Or, exp.Xor, exp.Case, exp.If, exp.Cast, exp.Exists, exp.Anonymous)
+_FIELDS: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.Literal: ("literals",),
+    exp.Table: ("tables",),
+    exp.Or: ("disjunctions",),
+    exp.Not: ("negations",),
+    exp.CTE: ("ctes",),
+    exp.Window: ("windows",),
+    exp.Having: ("having",),
+    exp.Distinct: ("distinct",),
+    exp.Case: ("cases",),
+    exp.Limit: ("limits",),
+    exp.Exists: ("predicates", "exists"),
+    exp.In: ("predicates", "ins"),
+    exp.Between: ("predicates", "betweens"),
+    exp.Is: ("predicates", "is_tests"),
+    **dict.fromkeys((exp.Like, exp.ILike, exp.Glob, exp.RegexpLike), ("predicates", "likes")),
+    **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), ("predicates",)),
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.DPipe), ("arithmetic",)),
+    **dict.fromkeys((exp.Union, exp.Intersect, exp.Except), ("set_operations",)),
+    **dict.fromkeys((exp.And, exp.Xor, exp.Cast, exp.Identifier, exp.Column), ()),
+}
+_PLACES = {"from_": "from", "joins": "from", "expressions": "select", "where": "where", "having": "having"}
+_BOOLEAN = (exp.And, exp.Or, exp.Not)
 _WINDOWED = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile, exp.Lag, exp.Lead)
 
 
 def features(query: str | exp.Expr, schema: Schema | None = None, dialect: str = "sqlite") -> Features:
-    """The features of a query or its tree. Raises SqlParseError for text that is not one query.
+    """The features of a query or its tree, in one walk. Raises SqlParseError for text that is not one query.
 
-    `schema` is not needed: a column of an outer query is recognised by its table's name or alias.
+    With `schema`, a column of an outer query is recognised also where it is written without its table's name.
     """
     tree = parse(query, dialect) if isinstance(query, str) else query
-    n = dict.fromkeys((f.name for f in fields(Features)), 0)
-    for node in tree.walk():
-        _count(node, n)
+    n = dict.fromkeys(_NAMES, 0)
+    # A node; how many SELECTs are around it; how many AND, OR, NOT it continues, and the last of them; the
+    # clause of the nearest SELECT it is in; what a SELECT there would be: the query, a CTE's own, or nested.
+    open_: list[tuple[exp.Expr, int, int, type | None, str, str]] = [(tree, 0, 0, None, "", "query")]
+    while open_:
+        node, depth, booleans, last, place, role = open_.pop()
+        kind = type(node)
+        named = _FIELDS.get(kind)
+        if named is None:
+            _count_other(node, n)
+        else:
+            for name in named:
+                n[name] += 1
+        if kind is exp.Select:
+            n["nesting_depth"] = max(n["nesting_depth"], depth)
+            if role == "nested":
+                n["subqueries"] += 1
+                n["correlated"] += _correlated(node, schema)
+                if place:
+                    n[f"{place}_subqueries"] += 1
+            depth, role = depth + 1, "nested"
+        elif kind is exp.CTE:
+            role = "cte"
+        elif not isinstance(node, exp.SetOperation | exp.Subquery | exp.Paren | exp.With):
+            role = "nested"
+        if kind in _BOOLEAN:
+            booleans, last = booleans + (kind is not last), kind
+            n["boolean_depth"] = max(n["boolean_depth"], booleans)
+        elif kind is not exp.Paren:
+            if node.args.get("negate"):  # NOT LIKE
+                n["negations"] += 1
+                n["boolean_depth"] = max(n["boolean_depth"], booleans + (last is not exp.Not))
+            booleans, last = 0, None
+        for child in node.iter_expressions():
+            if type(child) is not exp.Identifier:
+                inside = place
+                if kind is exp.Select:
+                    inside = _PLACES.get(child.arg_key or "", "")
+                elif kind is exp.Join and child.arg_key == "on":
+                    inside = "where"
+                open_.append((child, depth, booleans, last, inside, role))
     n["columns"] = len(_first_select(tree).expressions)
-    n["boolean_depth"] = _boolean_depth(tree)
-    n["nesting_depth"] = _nesting_depth(tree)
     return Features(**n)
 
 
-def _count(node: exp.Expr, n: dict[str, int]) -> None:
-    kind = type(node)
-    if kind in (exp.Identifier, exp.Column):
-        return
-    if kind is exp.Literal:
-        n["literals"] += 1
-    elif kind is exp.Table:
-        n["tables"] += 1
-    elif kind is exp.Join:
+def _count_other(node: exp.Expr, n: dict[str, int]) -> None:
+    """Count a node whose kind alone does not say what it is."""
+    if isinstance(node, exp.Join):
         n["outer_joins" if node.args.get("side") else "inner_joins"] += 1
-    elif kind is exp.Select:
-        _count_select(node, n)
-    elif isinstance(node, exp.SetOperation):
-        n["set_operations"] += 1
-        n["limits"] += node.args.get("limit") is not None
-    elif kind is exp.Or:
-        n["disjunctions"] += 1
-    elif kind is exp.Not:
-        n["negations"] += 1
-    elif kind is exp.CTE:
-        n["ctes"] += 1
-    elif kind is exp.Window:
-        n["windows"] += 1
-    elif kind is exp.Group:
+    elif isinstance(node, exp.Group):
         n["group_keys"] += len(node.expressions)
-    elif kind is exp.Having:
-        n["having"] += 1
-    elif kind is exp.Order and not isinstance(node.parent, exp.Window):
-        n["order_keys"] += len(node.expressions)
-    elif kind is exp.Distinct:
-        n["distinct"] += 1
-    elif isinstance(node, _ARITHMETIC):
-        n["arithmetic"] += 1
-    elif isinstance(node, _PREDICATES):
-        n["predicates"] += 1
-    elif kind is exp.Case or (kind is exp.If and not isinstance(node.parent, exp.Case)):
-        n["cases"] += 1
+    elif isinstance(node, exp.Order):
+        n["order_keys"] += 0 if isinstance(node.parent, exp.Window) else len(node.expressions)
+    elif isinstance(node, exp.If):
+        n["cases"] += not isinstance(node.parent, exp.Case)
     elif isinstance(node, exp.AggFunc):
         n["aggregates"] += not (isinstance(node.parent, exp.Window) or isinstance(node, _WINDOWED))
-    elif isinstance(node, exp.Func) and (kind is exp.Anonymous or not isinstance(node, _NO_FUNCTION)):
+    elif isinstance(node, exp.Func):
         implied = node.key.startswith("tsords")  # sqlglot's own wrapper around a date argument
         n["functions"] += not (implied or isinstance(node.parent, exp.Window))
 
 
-def _count_select(select: exp.Expr, n: dict[str, int]) -> None:
-    n["limits"] += select.args.get("limit") is not None
-    if _nested(select):
-        n["subqueries"] += 1
-        n["correlated"] += _correlated(select)
+def _sources(select: exp.Expr) -> list[exp.Expr]:
+    """Of FROM and JOIN."""
+    source = select.args.get("from_")
+    return ([source.this] if source is not None else []) + [j.this for j in select.args.get("joins") or []]
 
 
-def _nested(select: exp.Expr) -> bool:
-    """A SELECT inside another query, but neither a side of a set operation nor a CTE's own."""
-    node = select.parent
-    while isinstance(node, exp.SetOperation | exp.Subquery | exp.Paren):
-        if isinstance(node, exp.SetOperation) and select is not node.this and node.this is not select:
-            select = node
-        node = node.parent
-    return node is not None and not isinstance(node, exp.CTE)
-
-
-def _names(select: exp.Expr) -> set[str]:
-    """Names and aliases of a query's own sources, lower case."""
-    sources = []
-    source = select.args.get("from_") or select.args.get("from")
-    if source is not None:
-        sources.append(source.this)
-    sources += [join.this for join in select.args.get("joins") or []]
-    return {(s.alias or s.name).lower() for s in sources}
-
-
-def _correlated(select: exp.Expr) -> bool:
-    own = _names(select)
-    for inner in select.find_all(exp.Select):
-        own |= _names(inner)
-    return any(c.table and c.table.lower() not in own for c in select.find_all(exp.Column))
+def _correlated(select: exp.Expr, schema: Schema | None) -> bool:
+    """Whether a nested SELECT, or one within it, uses a column of a query around it."""
+    sources = [source for inner in select.find_all(exp.Select) for source in _sources(inner)]
+    names = {(source.alias or source.name).lower() for source in sources}
+    columns = list(select.find_all(exp.Column))
+    if any(column.table and column.table.lower() not in names for column in columns):
+        return True
+    if schema is None or not all(isinstance(s, exp.Table) and schema.has_table(s.name) for s in sources):
+        return False  # what a derived table holds is not known here
+    tables = {source.name.lower() for source in sources}
+    own = {c.name.lower() for table in schema.tables if table.name.lower() in tables for c in table.columns}
+    own |= {alias.alias.lower() for alias in select.find_all(exp.Alias)}
+    bare = (c.name.lower() for c in columns if not c.table and not c.is_star)
+    return any(name not in own and schema.has_column(name) for name in bare)
 
 
 def _first_select(tree: exp.Expr) -> exp.Expr:
     while isinstance(tree, exp.SetOperation | exp.Subquery):
         tree = tree.this
     return tree
-
-
-def _boolean_depth(tree: exp.Expr) -> int:
-    """Longest chain of AND, OR and NOT in each other; AND under AND is one level."""
-    deepest = 0
-    for node in tree.find_all(exp.And, exp.Or, exp.Not):
-        depth, above, last = 1, node.parent, type(node)
-        while isinstance(above, exp.And | exp.Or | exp.Not | exp.Paren):
-            if not isinstance(above, exp.Paren) and type(above) is not last:
-                depth, last = depth + 1, type(above)
-            above = above.parent
-        deepest = max(deepest, depth)
-    return deepest
-
-
-def _nesting_depth(tree: exp.Expr) -> int:
-    deepest = 0
-    for select in tree.find_all(exp.Select):
-        depth, above = 0, select.parent
-        while above is not None:
-            depth += isinstance(above, exp.Select)
-            above = above.parent
-        deepest = max(deepest, depth)
-    return deepest
 
 
 # Spider's hardness
@@ -263,10 +265,12 @@ def hardness(query: str | exp.Expr, schema: Schema | None = None, dialect: str =
     """
     tree = parse(query, dialect) if isinstance(query, str) else query
     select = _first_select(tree)
-    conditions, connectors = _conditions(select)
-    clauses = _clauses(select, conditions, connectors)
+    where, having = _flat(select.args.get("where")), _flat(select.args.get("having"))
+    joined = [_flat(join.args["on"]) for join in select.args.get("joins") or [] if join.args.get("on")]
+    conditions = [c for part in (*joined, where, having) for c in part[0]]
+    clauses = _clauses(select, conditions, sum(part[1].count("or") for part in (*joined, where, having)))
     nested = _nested_count(tree, select, conditions)
-    plurals = _plurals(select)
+    plurals = _plurals(select, where, having)
     if clauses <= 1 and plurals == 0 and nested == 0:
         return "easy"
     if nested == 0 and ((plurals <= 2 and clauses <= 1) or (clauses <= 2 and plurals < 2)):
@@ -280,27 +284,28 @@ def hardness(query: str | exp.Expr, schema: Schema | None = None, dialect: str =
     return "extra"
 
 
-def _flat(node: exp.Expr | None) -> tuple[list[exp.Expr], list[str]]:
-    """The conditions of a boolean expression and the connectors between them."""
-    if node is None:
-        return [], []
-    if isinstance(node, exp.Paren | exp.Where | exp.Having):
-        return _flat(node.this)
-    if isinstance(node, exp.And | exp.Or):
-        left, right = _flat(node.this), _flat(node.expression)
-        return left[0] + right[0], [*left[1], node.key, *right[1]]
-    return [node], []
+_Flat = tuple[list[exp.Expr], list[str]]  # conditions, and the connectors between them
 
 
-def _conditions(select: exp.Expr) -> tuple[list[exp.Expr], list[str]]:
-    """Of the joins, WHERE and HAVING together."""
-    roots = [join.args.get("on") for join in select.args.get("joins") or []]
-    roots += [select.args.get("where"), select.args.get("having")]
-    found = [_read_by_spider(*_flat(root)) for root in roots]
-    return [c for f in found for c in f[0]], [c for f in found for c in f[1]]
+def _flat(node: exp.Expr | None) -> _Flat:
+    """A boolean expression as Spider's parser reads it: its conditions in a row, parentheses ignored."""
+    conditions: list[exp.Expr] = []
+    connectors: list[str] = []
+    open_: list[exp.Expr | str] = [node] if node is not None else []
+    while open_:
+        top = open_.pop()
+        if isinstance(top, str):
+            connectors.append(top)
+        elif isinstance(top, exp.Paren | exp.Where | exp.Having):
+            open_.append(top.this)
+        elif isinstance(top, exp.And | exp.Or):
+            open_ += [top.expression, top.key, top.this]
+        else:
+            conditions.append(top)
+    return _read_by_spider(conditions, connectors)
 
 
-def _read_by_spider(conditions: list[exp.Expr], connectors: list[str]) -> tuple[list[exp.Expr], list[str]]:
+def _read_by_spider(conditions: list[exp.Expr], connectors: list[str]) -> _Flat:
     """Spider's parser reads a column on the right side of a condition up to the next AND: an OR is lost."""
     kept, between = conditions[:1], []
     lost = False
@@ -320,10 +325,10 @@ def _ends_in_column(condition: exp.Expr) -> bool:
     return bool(value.table) or not (isinstance(name, exp.Identifier) and name.quoted)
 
 
-def _clauses(select: exp.Expr, conditions: list[exp.Expr], connectors: list[str]) -> int:
+def _clauses(select: exp.Expr, conditions: list[exp.Expr], ors: int) -> int:
     count = sum(select.args.get(clause) is not None for clause in ("where", "group", "order", "limit"))
     count += len(select.args.get("joins") or [])
-    count += connectors.count("or")
+    count += ors
     return count + sum(isinstance(_positive(c), exp.Like | exp.ILike) for c in conditions)
 
 
@@ -350,13 +355,11 @@ def _is_query(node: exp.Expr) -> bool:
     return isinstance(node, exp.Select | exp.SetOperation)
 
 
-def _plurals(select: exp.Expr) -> int:
-    where, where_connectors = _read_by_spider(*_flat(select.args.get("where")))
-    having, having_connectors = _read_by_spider(*_flat(select.args.get("having")))
+def _plurals(select: exp.Expr, where: _Flat, having: _Flat) -> int:
     group = select.args.get("group")
     order = select.args.get("order")
     aggregates = sum(_begins_with_aggregate(e) for e in select.expressions)
-    aggregates += sum(isinstance(c, exp.Not) for c in (*where, *having)) + len(having_connectors)
+    aggregates += sum(_negated(c) for c in (*where[0], *having[0])) + len(having[1])
     if order is not None:
         aggregates += sum(
             1 for e in order.expressions for a in e.find_all(exp.AggFunc) if not a.find_ancestor(exp.Subquery)
@@ -364,9 +367,13 @@ def _plurals(select: exp.Expr) -> int:
     return (
         (aggregates > 1)
         + (len(select.expressions) > 1)
-        + (len(where) + len(where_connectors) > 1)
+        + (len(where[0]) > 1)
         + (group is not None and len(group.expressions) > 1)
     )
+
+
+def _negated(condition: exp.Expr) -> bool:
+    return isinstance(condition, exp.Not) or bool(condition.args.get("negate"))
 
 
 def _begins_with_aggregate(expression: exp.Expr) -> bool:

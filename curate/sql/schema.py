@@ -233,7 +233,11 @@ def _spider_schema(entry: Mapping[str, Any]) -> Schema:
         ForeignKey(names[columns[a][0]], (columns[a][1],), names[columns[b][0]], (columns[b][1],))
         for a, b in entry["foreign_keys"]
     ]
-    tables = tuple(Table(name, tuple(own)) for name, own in zip(names, held, strict=True))
+    tables = tuple(
+        Table(name, tuple(own))
+        for name, own in zip(names, held, strict=True)
+        if not name.lower().startswith("sqlite_")
+    )
     return Schema(entry["db_id"], tables, tuple(foreign))
 
 

@@ -20,6 +20,7 @@ class Canonicalize(Step):
     """
 
     name: ClassVar[str] = "canonicalize"
+    version: ClassVar[int] = 2
     reads: ClassVar[tuple[str, ...]] = ("db_id", "sql", "dialect")
     writes: ClassVar[tuple[str, ...]] = ("sql_canonical", "sql_masked", "sql_skeleton")
     uses: ClassVar[tuple[Use, ...]] = ("databases",)

@@ -22,6 +22,7 @@ class Difficulty(Step):
     """
 
     name: ClassVar[str] = "difficulty"
+    version: ClassVar[int] = 2
     reads: ClassVar[tuple[str, ...]] = ("sql", "dialect")
     writes: ClassVar[tuple[str, ...]] = ("features", "hardness", "difficulty", "rule_stage")
     libraries: ClassVar[tuple[str, ...]] = ("sqlglot",)

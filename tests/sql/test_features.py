@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curate.sql.canonical import parse
 from curate.sql.features import WEIGHTS, Features, difficulty, features, hardness, rule_stage
+from curate.sql.schema import Column, Schema, Table
 
 
 def found(sql: str) -> dict[str, int]:
@@ -26,7 +28,7 @@ def found(sql: str) -> dict[str, int]:
         (
             "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.x = t.x)",
             {"tables": 2, "columns": 1, "predicates": 2, "subqueries": 1, "nesting_depth": 1, "correlated": 1}
-            | {"literals": 1},
+            | {"literals": 1, "exists": 1, "where_subqueries": 1},
         ),
         (
             "WITH c AS (SELECT a FROM t) SELECT a FROM c",
@@ -61,13 +63,55 @@ def found(sql: str) -> dict[str, int]:
         ),
         (
             "SELECT a FROM (SELECT a FROM (SELECT a FROM t))",
-            {"tables": 1, "columns": 1, "subqueries": 2, "nesting_depth": 2},
+            {"tables": 1, "columns": 1, "subqueries": 2, "from_subqueries": 2, "nesting_depth": 2},
+        ),
+        (
+            "SELECT (SELECT max(b) FROM t) FROM t GROUP BY a HAVING a > (SELECT 1)",
+            {"tables": 2, "columns": 1, "subqueries": 2, "select_subqueries": 1, "having_subqueries": 1}
+            | {
+                "nesting_depth": 1,
+                "aggregates": 1,
+                "group_keys": 1,
+                "having": 1,
+                "predicates": 1,
+                "literals": 1,
+            },
+        ),
+        (
+            "SELECT a FROM t WHERE a NOT LIKE 'x' AND b NOT IN (1) AND c BETWEEN 1 AND 2 AND d IS NOT NULL",
+            {"tables": 1, "columns": 1, "predicates": 4, "likes": 1, "ins": 1, "betweens": 1, "is_tests": 1}
+            | {"negations": 3, "boolean_depth": 2, "literals": 4},
         ),
         ("SELECT a + b * 2 FROM t", {"tables": 1, "columns": 1, "arithmetic": 2, "literals": 1}),
     ],
 )
 def test_features(sql, expected):
     assert found(sql) == expected
+
+
+def test_a_column_of_the_outer_query_is_recognised_without_its_table():
+    schema = Schema("s", (Table("t", (Column("a", "int"),)), Table("u", (Column("b", "int"),))))
+    outer = "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE b = a)"
+    assert features(outer, schema).correlated == 1
+    assert features("SELECT a FROM t WHERE a IN (SELECT b FROM u WHERE b = 1)", schema).correlated == 0
+
+
+def test_features_of_a_long_chain_take_one_walk():
+    long = parse("SELECT a FROM t WHERE " + " OR ".join(["a = 1"] * 2000))
+    assert features(long).predicates == 2000
+    assert hardness(long) == "extra"
+
+
+@pytest.mark.parametrize(
+    ("sql", "level"),
+    [
+        # two clauses (WHERE, LIKE); plurals: conditions, and aggregates where NOT counts as one
+        ("SELECT max(a) FROM t WHERE b NOT LIKE 'x' AND c = 'y'", "extra"),
+        ("SELECT max(a) FROM t WHERE b LIKE 'x' AND c = 'y'", "medium"),
+    ],
+)
+def test_hardness_counts_a_negated_like_as_spiders_script_does(sql, level):
+    assert hardness(sql) == level
 
 
 @pytest.mark.parametrize(

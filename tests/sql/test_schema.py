@@ -131,3 +131,59 @@ def test_spider_tables_agree_with_the_databases(nl2sql_data):
             assert {t.name.lower() for t in schemas[db_id].tables} >= {
                 t.name.lower() for t in read_sqlite(path).tables
             }
+
+
+def test_names_that_are_keywords_are_quoted(tmp_path):
+    path = tmp_path / "words.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute('CREATE TABLE "order" ("group" INTEGER PRIMARY KEY, "values" "odd, type", plain TEXT)')
+    connection.close()
+    schema = read_sqlite(path)
+    assert render(schema, "compact") == '"order"("group" int*, "values" odd, type, plain text)'
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(render(schema, "ddl"))
+    connection.execute('SELECT "group", plain FROM "order"')
+    connection.close()
+
+
+def test_generated_columns_count_and_a_broken_view_does_not(tmp_path):
+    path = tmp_path / "made.sqlite"
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        "CREATE TABLE a (x INTEGER, twice INTEGER GENERATED ALWAYS AS (x * 2));"
+        "CREATE TABLE b (y INTEGER); CREATE VIEW v AS SELECT y FROM b;"
+        "PRAGMA legacy_alter_table = ON; DROP TABLE b;"
+    )
+    connection.close()
+    schema = read_sqlite(path, samples=1)
+    assert [(t.name, [c.name for c in t.columns]) for t in schema.tables] == [("a", ["x", "twice"])]
+
+
+def test_a_key_without_columns_refers_to_the_primary_key_in_its_own_order(tmp_path):
+    path = tmp_path / "keys.sqlite"
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        "CREATE TABLE a (x INTEGER, y INTEGER, PRIMARY KEY (y, x));"
+        "CREATE TABLE b (p INTEGER, q INTEGER, FOREIGN KEY (p, q) REFERENCES a);"
+    )
+    connection.close()
+    (key,) = read_sqlite(path).foreign_keys
+    assert (key.columns, key.ref_columns) == (("p", "q"), ("y", "x"))
+
+
+def test_declared_collations_are_noticed(tmp_path, database):
+    path = tmp_path / "collated.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE a (x TEXT COLLATE NOCASE)")
+    connection.close()
+    assert read_sqlite(path).collated
+    assert not read_sqlite(database).collated
+
+
+def test_the_ddl_of_every_spider_database_is_valid(nl2sql_data):
+    for schema in read_spider_tables(nl2sql_data / "spider" / "tables.json").values():
+        connection = sqlite3.connect(":memory:")
+        connection.executescript(render(schema, "ddl"))
+        made = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0]
+        connection.close()
+        assert made == len(schema.tables), schema.db_id
