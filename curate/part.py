@@ -95,14 +95,20 @@ def _computed(task: Task, frame: pl.DataFrame, references: dict[str, pl.DataFram
 
 
 def lost_part(task: Task, reason: str) -> Done:
-    """The part of a task whose worker died twice: every row of it is an error, and nothing is cached."""
+    """The part of a task whose worker died twice: every row of it is an error, and nothing is cached.
+
+    It has none of the step's columns. Raises StepFailed for a part of a reference: a reference with a hole in
+    it would let leaks through unseen.
+    """
+    step = task.step
+    if task.input != "train":
+        raise StepFailed(f"step '{step.name}' failed on reference '{task.input}': {reason}")
     frame = task.table.read(task.input, task.range, (*task.step.reads, *task.also))
     said = decisions(
         [{"row_id": r, "action": "error", "reason": "worker_lost", "detail": reason} for r in frame["row_id"]]
     )
-    blank = frame.select("row_id", *(pl.lit(None).alias(c) for c in task.step.writes))
-    path = task.folder / f"lost-{task.range.first}.parquet"
-    to_parquet(pack(frame["row_id"], blank, said, task.step.writes), path)
+    path = task.folder / f"lost-{_key(task, frame, {})}.parquet"
+    to_parquet(pack(frame["row_id"], None, said, ()), path)
     return Done(Part(task.input, task.range, path, frame.height, frame.height), False, frame.height, 0.0, 0.0)
 
 

@@ -176,7 +176,7 @@ class Table:
                     self._layer_frame(i, input, span, mine), on="row_id", how="left", maintain_order="left"
                 )
             if kills:
-                gone = _scan(parts, span).filter(pl.col(DEAD)).select("row_id").collect()
+                gone = _scan(parts, span, [DEAD]).filter(pl.col(DEAD)).select("row_id").collect()
                 frame = frame.join(gone, on="row_id", how="anti", maintain_order="left")
         return frame.select("row_id", *(c for c in wanted if c in frame.columns))
 
@@ -185,7 +185,10 @@ class Table:
         parts = layer.covering(input, span)
         if not parts:
             raise LookupError(f"layer '{layer.name}' has no part of input '{input}'")
-        return _scan(parts, span).select("row_id", *columns).collect()
+        whole = [p for p in parts if not (columns and _lost(p, columns))]
+        if not whole:
+            return pl.DataFrame(schema={"row_id": pl.String, **dict.fromkeys(columns, pl.Null)})
+        return _scan(whole, span, columns).collect()
 
     def decisions(self, index: int, input: str, span: Range = WHOLE) -> pl.DataFrame:
         """The decisions of layer `index` in a range, a line each, sorted by `row_id`."""
@@ -193,7 +196,7 @@ class Table:
         if not parts:
             return _no_decisions()
         lines = (
-            _scan(parts, span)
+            _scan(parts, span, [DECISIONS])
             .filter(pl.col(DECISIONS).list.len() > 0)
             .select("row_id", DECISIONS)
             .explode(DECISIONS)
@@ -207,12 +210,19 @@ def _no_decisions() -> pl.DataFrame:
     return pl.DataFrame(schema=DECISION)
 
 
-def _scan(parts: Sequence[Part], span: Range) -> pl.LazyFrame:
-    ordered = sorted(parts, key=lambda p: p.range)
-    scan = pl.scan_parquet([p.path for p in ordered], glob=False)
-    if all(span.low <= p.range.low and p.range.high <= span.high for p in ordered):
-        return scan
-    return scan.filter(span.of(pl.col("row_id")))
+def _scan(parts: Sequence[Part], span: Range, columns: Sequence[str]) -> pl.LazyFrame:
+    """`row_id` and `columns` of the rows of a range, part after part."""
+    scans = []
+    for part in sorted(parts, key=lambda p: p.range):
+        scan = pl.scan_parquet(part.path, glob=False).select("row_id", *columns)
+        inside = span.low <= part.range.low and part.range.high <= span.high
+        scans.append(scan if inside else scan.filter(span.of(pl.col("row_id"))))
+    return pl.concat(scans)
+
+
+def _lost(part: Part, columns: Sequence[str]) -> bool:
+    """A part whose worker died has no columns of its step; its rows are dead, so nobody needs them."""
+    return part.dead == part.rows > 0 and not set(columns) <= set(pl.read_parquet_schema(part.path))
 
 
 def to_parquet(frame: pl.DataFrame, path: Path) -> None:

@@ -267,9 +267,19 @@ def length(frame):
 def breaks(frame):
     raise RuntimeError("no luck")
 
-@step(reads=["question"])
+@step(reads=["question"], writes=["mark"])
 def dies(frame):
     if frame["question"].str.contains("are 13 years").any():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return frame.select("row_id", mark=pl.lit(1))
+
+@step(reads=["mark"])
+def reads_mark(frame):
+    return decide(frame.filter(pl.col("mark") != 1), "drop", "unmarked")
+
+@step(reads=["question"], on_references=True)
+def dies_on_reference(frame):
+    if frame["question"].str.contains("41 years old").any() and frame.height == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return decide(frame.head(0), "drop", "never")
 '''
@@ -283,7 +293,9 @@ def brought(messy, monkeypatch):
     info.mkdir(parents=True)
     (site / "brought.py").write_text(STEP)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1\n")
-    names = "".join(f"{n} = brought:{n}\n" for n in ("length", "breaks", "dies"))
+    names = "".join(
+        f"{n} = brought:{n}\n" for n in ("length", "breaks", "dies", "reads_mark", "dies_on_reference")
+    )
     (info / "entry_points.txt").write_text(f"[nl2sql_curate.steps]\n{names}")
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site))
@@ -317,10 +329,20 @@ def test_a_step_that_raises_ends_the_run_and_names_itself(brought):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_loses_only_its_part(brought):
-    with_step(brought, "dies")
+    with_step(with_step(brought, "dies"), "reads_mark")
     done = brought.run("--workers", "2", "--set", "max_error_rate=1")
     assert done.returncode == 0, done.stderr
     rejected = pl.read_parquet(brought.out / "rejected.parquet")
     lost = rejected.filter(pl.col("reason") == "worker_lost")
     assert 1 <= lost.height <= 3 * 32  # one part of each database
     assert load_rows(brought.out).height + rejected.height == len(messy_rows())
+    assert "unmarked" not in rejected["reason"].to_list()
+
+
+@pytest.mark.slow
+def test_a_reference_that_cannot_be_read_whole_ends_the_run(brought):
+    with_step(brought, "dies_on_reference")
+    done = brought.run("--workers", "2", "--set", "max_error_rate=1")
+    assert done.returncode == 1
+    assert "failed on reference 'reference'" in done.stderr
+    assert not (brought.out / "shards").exists()

@@ -47,9 +47,6 @@ class SftConfig(Section):
     adam_beta2: float = Field(0.95, gt=0, lt=1, description="0.999 is slow and unsteady in runs this short")
     weight_decay: float = Field(0.01, ge=0)
     warmup_share: float = Field(0.05, ge=0, le=1, description="share of steps in which the rate rises")
-    final_share: float = Field(
-        0.0, ge=0, le=1, description="of the rate at the end of its cosine; 1 keeps it constant"
-    )
     max_length: int = Field(
         768, ge=32, description="tokens; longer rows are left out of SFT and GRPO, and told"
     )
@@ -77,12 +74,6 @@ class GrpoConfig(Section):
     scale_rewards: Literal["group", "batch", "none"] = Field(
         "batch",
         description="'group' makes as much of a tiny difference in partial credit as of right and wrong",
-    )
-    negative_weight: float = Field(
-        1.0,
-        ge=0,
-        le=1,
-        description="of completions below their group's mean; less keeps a small policy steady",
     )
     adam_beta2: float = Field(0.999, gt=0, lt=1)
     beta: float = Field(0.0, ge=0, description="weight of the KL term; 0 loads no reference model")

@@ -49,7 +49,6 @@ class CurriculumTrainer(GRPOTrainer):
         callbacks: list[TrainerCallback],
     ):
         self.draws, self.examples, self.ledger = draws, examples, ledger
-        self.negative_weight = config.grpo.negative_weight
         self._silent = torch.zeros(0, dtype=torch.bool)
         super().__init__(
             model=policy.model,
@@ -116,9 +115,6 @@ class CurriculumTrainer(GRPOTrainer):
         without KL or entropy terms (those have gradients of their own); so the update is the same, sooner.
         """
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        if self.model.training:
-            advantages = output["advantages"]
-            output["advantages"] = torch.where(advantages < 0, self.negative_weight * advantages, advantages)
         if self.beta or self._entropy_bonus_enabled or self.loss_type not in TOKEN_LOSSES:
             return output
         if not self.model.training or not self._silent.any():

@@ -39,7 +39,7 @@ class Limits:
 
     timeout_s: float = 5.0
     vm_steps: int = 200_000_000
-    max_rows: int = 10_000
+    max_rows: int = 100_000
     max_bytes: int = 64_000_000
     memory_mb: int = 1_024
 

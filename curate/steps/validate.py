@@ -30,7 +30,8 @@ class Validate(Step):
     `unsupported_dialect`. An empty result is flagged `empty_result`, or dropped with `on_empty: drop`; a
     further accepted SQL of the row that does not run is flagged `alternative_fails`.
 
-    timeout_s: seconds a query may take. max_rows: rows a result may have.
+    timeout_s: seconds a query may take. max_rows: rows a result may have (by default
+    what the trainer allows, so that no gold kept here fails there).
     """
 
     name: ClassVar[str] = "validate"
@@ -39,7 +40,7 @@ class Validate(Step):
     uses: ClassVar[tuple[Use, ...]] = ("databases", "comparison")
 
     timeout_s: float = Field(5.0, gt=0)
-    max_rows: int = Field(100_000, ge=1)
+    max_rows: int = Field(Limits().max_rows, ge=1)
     on_empty: Literal["flag", "drop", "keep"] = "flag"
 
     def apply(self, frame: pl.DataFrame, ctx: Context) -> Output:
