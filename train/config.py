@@ -80,6 +80,9 @@ class GrpoConfig(Section):
     epsilon: float = Field(0.2, gt=0)
     epsilon_high: float = Field(0.28, gt=0)
     entropy_coef: float = 0.0
+    empty_golds: bool = Field(
+        False, description="draw rows whose gold result is empty too: any other empty result equals it"
+    )
     mask_truncated: bool = Field(False, description="leave completions without an end out of the loss")
     bf16: bool = False
     gradient_checkpointing: bool = False

@@ -68,6 +68,7 @@ def run(config: Config, *, resume: bool = False, reporter: Reporter | None = Non
     reporter.say(_opening(config, shards, policy, len(examples), len(held_out)))
     if config.sft.epochs and not started:
         _warm_start(policy, examples, config, reporter)
+    examples = _teaching(examples, config, reporter)
     limits = Limits(timeout_s=config.rewards.timeout_s)
     with Sandbox(workers=config.rewards.workers, limits=limits) as sandbox:
         rewards = SqlRewards(sandbox, shards.comparison_mode)
@@ -133,6 +134,20 @@ def _fitting(examples: list[Example], policy: Policy, max_length: int, reporter:
     if not fits:
         raise ConfigError(f"no row fits into sft.max_length = {max_length} tokens")
     return fits
+
+
+def _teaching(examples: list[Example], config: Config, reporter: Reporter) -> list[Example]:
+    """The rows that GRPO draws from: those with an empty gold result are left out unless asked for."""
+    if config.grpo.empty_golds or config.grpo.max_steps == 0:
+        return examples
+    kept = [e for e in examples if not e.empty_gold]
+    if not kept:
+        raise ConfigError(
+            "every gold result is empty: GRPO has no row to draw (grpo.empty_golds=true takes them)"
+        )
+    if len(kept) < len(examples):
+        reporter.say(f"GRPO leaves out {len(examples) - len(kept):,} rows whose gold result is empty")
+    return kept
 
 
 def _opening(config: Config, shards: Shards, policy: Policy, rows: int, held_out: int) -> str:

@@ -12,6 +12,7 @@ from curate.sql.schema import render_prompt, safe_name
 from train.schedule import Schedule
 
 FORMAT_VERSION = 1
+EMPTY = "empty_result"  # the flag of curate's validate
 COLUMNS = ("row_id", "question", "sql", "gold_sqls", "db_id", "schema_text", "stage", "weight")
 
 
@@ -21,7 +22,10 @@ class ShardError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One row as the policy sees it. database: path of the SQLite file."""
+    """One row as the policy sees it. database: path of the SQLite file.
+
+    empty_gold: the curation found that the gold result has no rows.
+    """
 
     row_id: str
     prompt: str
@@ -32,6 +36,7 @@ class Example:
     dialect: str
     stage: int
     weight: float
+    empty_gold: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class Shards:
             dialect=dialect,
             stage=row["stage"],
             weight=row["weight"],
+            empty_gold=EMPTY in (row.get("flags") or ()),
         )
 
 

@@ -147,6 +147,14 @@ def _aliases(tree: exp.Expr) -> Iterator[str]:
             yield from (c.name for c in node.columns)
 
 
+def scopes(tree: exp.Expr) -> list[Scope]:
+    """sqlglot's scopes of every query in a tree, inner ones first; none where it cannot tell them."""
+    try:
+        return list(traverse_scope(tree))
+    except (SqlglotError, AttributeError, LookupError, TypeError):
+        return []
+
+
 def outermost_order(sql: str, dialect: str = "sqlite") -> bool:
     """Whether the outermost query orders its result. False for what cannot be parsed."""
     try:

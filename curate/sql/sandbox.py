@@ -46,10 +46,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`database` is the path of the SQLite file."""
+    """`database` is the path of the SQLite file.
+
+    reverse: scan tables backwards where no ORDER BY says how (SQLite's reverse_unordered_selects): a result
+    that then differs depends on the order of rows in the file.
+    """
 
     database: str
     sql: str
+    reverse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ class Execution:
     status: ok; error (SQLite refused it); timeout (steps or seconds); too_many_rows (or bytes); denied (not a
     single read-only query); no_database (missing, not SQLite, corrupt); crashed (its worker died twice).
     rows are empty where a digest was asked for; row_count counts them all the same. seconds: in the worker.
+    all_null: there are rows, and every value in them is NULL.
     """
 
     status: Status
@@ -68,6 +74,7 @@ class Execution:
     digest: str | None = None
     error: str | None = None
     seconds: float = 0.0
+    all_null: bool = False
 
     @property
     def ok(self) -> bool:
@@ -79,7 +86,7 @@ class _Job:
     """A distinct query. `alone`: it was at work when a worker died, and has one more try by itself."""
 
     index: int
-    message: tuple[str, str, str | None, bool]
+    message: tuple[str, str, str | None, bool, bool]
     alone: bool = False
 
 
@@ -128,12 +135,12 @@ class Sandbox:
 
         digest: a comparison mode; the answer then has the result's digest and no rows.
         """
-        distinct: dict[tuple[str, str], int] = {}
+        distinct: dict[Query, int] = {}
         for query in queries:
-            distinct.setdefault((query.database, query.sql), len(distinct))
-        jobs = [_Job(i, _message(database, sql, digest)) for (database, sql), i in distinct.items()]
+            distinct.setdefault(query, len(distinct))
+        jobs = [_Job(i, _message(query, digest)) for query, i in distinct.items()]
         answers = self._answers(jobs)
-        return [answers[distinct[query.database, query.sql]] for query in queries]
+        return [answers[distinct[query]] for query in queries]
 
     def _answers(self, jobs: Sequence[_Job]) -> dict[int, Execution]:
         waiting = deque(jobs)
@@ -255,12 +262,13 @@ class Sandbox:
         waiting.extendleft(reversed(batch))
 
 
-def _message(database: str, sql: str, mode: str | None) -> tuple[str, str, str | None, bool]:
-    if mode is None:
-        return (database, sql, None, False)
-    from curate.sql.canonical import outermost_order
+def _message(query: Query, mode: str | None) -> tuple[str, str, str | None, bool, bool]:
+    ordered = False
+    if mode is not None and "order" in query.sql.lower():
+        from curate.sql.canonical import outermost_order
 
-    return (database, sql, mode, outermost_order(sql))
+        ordered = outermost_order(query.sql)
+    return (query.database, query.sql, mode, ordered, query.reverse)
 
 
 def _send(worker: _Worker, waiting: deque[_Job]) -> None:

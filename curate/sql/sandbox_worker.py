@@ -1,6 +1,6 @@
 """The process in which a sandboxed query runs: a script of the standard library only, so that it starts fast.
 
-It reads batches of (database, sql, digest mode or None, ordered) from standard input and writes one answer a
+It reads batches of (database, sql, digest mode or None, ordered, reverse) from standard input and writes one answer a
 query to standard output, each a length and a marshalled tuple, so the parent knows which query it was at
 when it had to be killed. See curate.sql.sandbox for what is guarded and why.
 """
@@ -21,7 +21,9 @@ from types import ModuleType
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-ANSWER = tuple[str, tuple[str, ...], tuple[tuple[Any, ...], ...], int, "str | None", "str | None", float]
+ANSWER = tuple[
+    str, tuple[str, ...], tuple[tuple[Any, ...], ...], int, "str | None", "str | None", float, bool
+]
 
 STEP = 10_000  # virtual-machine instructions between two looks at the budget
 CONNECTIONS = 64
@@ -51,24 +53,25 @@ class Worker:
     def __init__(self, timeout_s: float, vm_steps: int, max_rows: int, max_bytes: int) -> None:
         self.timeout_s, self.vm_steps = timeout_s, vm_steps
         self.max_rows, self.max_bytes = max_rows, max_bytes
-        self.connections: OrderedDict[str, sqlite3.Connection] = OrderedDict()
+        self.connections: OrderedDict[tuple[str, bool], sqlite3.Connection] = OrderedDict()
         self.deadline = 0.0
         self.looks = 0
         self.spent = ""
         self.compare = _load_compare()
 
-    def answer(self, database: str, sql: str, mode: str | None, ordered: bool) -> ANSWER:
+    def answer(self, database: str, sql: str, mode: str | None, ordered: bool, reverse: bool) -> ANSWER:
         started = time.perf_counter()
         try:
-            columns, rows = self._run(database, sql)
+            columns, rows = self._run(database, sql, reverse)
         except _Refused as refused:
-            return (refused.status, (), (), 0, None, refused.detail, time.perf_counter() - started)
+            return (refused.status, (), (), 0, None, refused.detail, time.perf_counter() - started, False)
+        nulls = bool(rows) and all(value is None for row in rows for value in row)
         if mode is not None:
             digest = self.compare.digest(rows, mode, ordered=ordered)
-            return ("ok", columns, (), len(rows), digest, None, time.perf_counter() - started)
-        return ("ok", columns, tuple(rows), len(rows), None, None, time.perf_counter() - started)
+            return ("ok", columns, (), len(rows), digest, None, time.perf_counter() - started, nulls)
+        return ("ok", columns, tuple(rows), len(rows), None, None, time.perf_counter() - started, nulls)
 
-    def _run(self, database: str, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    def _run(self, database: str, sql: str, reverse: bool) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         if len(sql) > SQL_BYTES:
             raise _Refused("denied", f"the SQL is {len(sql):,} characters long, the limit is {SQL_BYTES:,}")
         if sql.lstrip()[:7].lower() == "explain":
@@ -76,7 +79,7 @@ class Worker:
         self.deadline = time.monotonic() + self.timeout_s
         self.looks, self.spent = 0, ""
         try:
-            connection = self._connection(database)
+            connection = self._connection(database, reverse)
             try:
                 return self._fetch(connection, sql)
             except sqlite3.OperationalError as error:
@@ -134,10 +137,11 @@ class Worker:
             return _Refused("denied", said)
         return _Refused("error", said)
 
-    def _connection(self, database: str) -> sqlite3.Connection:
-        if database in self.connections:
-            self.connections.move_to_end(database)
-            return self.connections[database]
+    def _connection(self, database: str, reverse: bool) -> sqlite3.Connection:
+        key = (database, reverse)
+        if key in self.connections:
+            self.connections.move_to_end(key)
+            return self.connections[key]
         if not os.path.isfile(database):
             raise NoDatabase(f"{database}: no such file")
         if os.path.exists(database + "-wal") and os.path.getsize(database + "-wal"):
@@ -146,7 +150,11 @@ class Worker:
             connection = self._opened(database)
         except sqlite3.Error as error:
             raise NoDatabase(f"{database}: {error}") from error
-        self.connections[database] = connection
+        if reverse:
+            connection.set_authorizer(None)
+            connection.execute("PRAGMA reverse_unordered_selects = 1")
+            connection.set_authorizer(_authorize)
+        self.connections[key] = connection
         if len(self.connections) > CONNECTIONS:
             self.connections.popitem(last=False)[1].close()
         return connection

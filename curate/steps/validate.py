@@ -1,13 +1,18 @@
-"""validate: execute every gold SQL on its database."""
+"""validate: execute every gold SQL on its database, and look for what makes a gold doubtful."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import polars as pl
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from curate.ledger import decisions
+from curate.sql import findings, probes
+from curate.sql.findings import Finding, examine, foreign_dialect
+from curate.sql.probes import ColumnValue, Probes, same_rows
 from curate.sql.sandbox import Execution, Limits, Query, Sandbox
+from curate.sql.schema import Schema
 from curate.step import Context, Output, Step, Use
 
 # What a status of the sandbox means for a gold: (action, reason).
@@ -20,41 +25,71 @@ REFUSED = {
     "crashed": ("error", "worker_crashed"),
 }
 
+# Every check of a gold that runs. What a sound gold often shows too is off until asked for.
+CHECKS = {**findings.CHECKS, **probes.CHECKS}
+OFF = frozenset({"unparsable"})  # canonicalize says so as well: `unparsed`
+
+Act = Literal["drop", "flag", "off"]
+Gold = tuple[str, str]  # db_id, sql
+
 
 class Validate(Step):
-    """Execute the gold SQL read-only, in a sandbox, and keep the rows whose gold runs.
+    """Execute the gold SQL read-only, in a sandbox; keep the rows whose gold runs and flag the doubtful ones.
 
     Writes gold_digest (digest of the result under the run's comparison mode, typed) and gold_rows (rows of
     the result). Drops `gold_fails`, `gold_timeout`, `gold_too_many_rows`, `gold_denied` (not a single
     read-only query). Errors `no_database` (missing, or not a SQLite file), `worker_crashed`,
-    `unsupported_dialect`. An empty result is flagged `empty_result`, or dropped with `on_empty: drop`; a
-    further accepted SQL of the row that does not run is flagged `alternative_fails`.
+    `unsupported_dialect`. A further accepted SQL of the row that does not run is flagged
+    `alternative_fails`; one whose result is not that of the first gold, `alternative_differs`.
+
+    A gold that runs is examined by the checks of curate.sql.findings (the SQL against the schema) and
+    curate.sql.probes (the result and the values in the database); each is named there. By default they flag.
+    checks: what to do instead, by name: `drop`, `flag` or `off`, e.g. {empty_result: drop, whole_table: off}.
 
     timeout_s: seconds a query may take. max_rows: rows a result may have (by default
     what the trainer allows, so that no gold kept here fails there).
     """
 
     name: ClassVar[str] = "validate"
+    version: ClassVar[int] = 2
     reads: ClassVar[tuple[str, ...]] = ("db_id", "sql", "gold_sqls", "dialect")
     writes: ClassVar[tuple[str, ...]] = ("gold_digest", "gold_rows")
     uses: ClassVar[tuple[Use, ...]] = ("databases", "comparison")
+    libraries: ClassVar[tuple[str, ...]] = ("sqlglot",)
 
     timeout_s: float = Field(5.0, gt=0)
     max_rows: int = Field(Limits().max_rows, ge=1)
-    on_empty: Literal["flag", "drop", "keep"] = "flag"
+    checks: dict[str, Act] = Field(default_factory=dict)
+
+    @field_validator("checks")
+    @classmethod
+    def _known(cls, value: dict[str, Act]) -> dict[str, Act]:
+        for name in value:
+            if name not in CHECKS:
+                close = findings.nearest(name, CHECKS)
+                hint = f"; did you mean {close}?" if close else f"; there are {', '.join(CHECKS)}"
+                raise ValueError(f"unknown check '{name}'{hint}")
+        return value
 
     def apply(self, frame: pl.DataFrame, ctx: Context) -> Output:
         rows = list(frame.select("row_id", "db_id", "sql", "gold_sqls", "dialect").iter_rows())
-        found = self._execute(rows, ctx)
+        limits = Limits(timeout_s=self.timeout_s, max_rows=self.max_rows)
+        with Sandbox(workers=1, limits=limits) as sandbox:
+            found = _execute(rows, sandbox, ctx)
+            runs = {gold: done for gold, done in found.items() if done.ok}
+            doubts = self._doubts(
+                {(r[1], r[2]): runs[r[1], r[2]] for r in rows if (r[1], r[2]) in runs}, sandbox, ctx
+            )
         said: list[dict[str, Any]] = []
         digests: list[str | None] = []
         sizes: list[int | None] = []
         for row_id, db_id, sql, golds, dialect in rows:
             done = found.get((db_id, sql))
-            said += self._judged(row_id, db_id, dialect, done)
-            said += _alternatives(row_id, [(g, found.get((db_id, g))) for g in golds or () if g != sql])
-            digests.append(done.digest if done is not None and done.status == "ok" else None)
-            sizes.append(done.row_count if done is not None and done.status == "ok" else None)
+            said += _judged(row_id, db_id, sql, dialect, done, ctx)
+            said += self._flagged(row_id, doubts.get((db_id, sql), []))
+            said += _alternatives(row_id, done, [(g, found.get((db_id, g))) for g in golds or () if g != sql])
+            digests.append(done.digest if done is not None and done.ok else None)
+            sizes.append(done.row_count if done is not None and done.ok else None)
         columns = frame.select(
             "row_id",
             pl.Series("gold_digest", digests, dtype=pl.String),
@@ -62,43 +97,144 @@ class Validate(Step):
         )
         return Output(columns, decisions(said))
 
-    def _execute(self, rows: list[tuple[Any, ...]], ctx: Context) -> dict[tuple[str, str], Execution]:
-        wanted = dict.fromkeys(
-            (db_id, gold)
-            for _, db_id, sql, golds, dialect in rows
-            if dialect == "sqlite"
-            for gold in (sql, *(golds or ()))
-        )
-        pairs, queries = [], []
-        for db_id, sql in wanted:
-            path = ctx.databases.path(db_id)
-            if path is not None:
-                pairs.append((db_id, sql))
-                queries.append(Query(str(path), sql))
-        if not queries:
-            return {}
-        limits = Limits(timeout_s=self.timeout_s, max_rows=self.max_rows)
-        with Sandbox(workers=1, limits=limits) as sandbox:
-            return dict(zip(pairs, sandbox.run(queries, digest=ctx.comparison), strict=True))
+    def _act(self, check: str) -> Act:
+        return self.checks.get(check, "off" if check in OFF else "flag")
 
-    def _judged(
-        self, row_id: str, db_id: str, dialect: str, done: Execution | None
-    ) -> Iterator[dict[str, Any]]:
-        if dialect != "sqlite":
-            detail = f"dialect '{dialect}' cannot be executed; only sqlite can"
-            yield {"row_id": row_id, "action": "error", "reason": "unsupported_dialect", "detail": detail}
-        elif done is None:
-            detail = f"no database '{db_id}' below the databases root"
-            yield {"row_id": row_id, "action": "error", "reason": "no_database", "detail": detail}
-        elif done.status != "ok":
-            action, reason = REFUSED[done.status]
-            yield {"row_id": row_id, "action": action, "reason": reason, "detail": done.error}
-        elif done.row_count == 0 and self.on_empty != "keep":
-            yield {"row_id": row_id, "action": self.on_empty, "reason": "empty_result"}
+    def _doubts(
+        self, golds: dict[Gold, Execution], sandbox: Sandbox, ctx: Context
+    ) -> dict[Gold, list[Finding]]:
+        """The findings on golds that run, by gold."""
+        cases = []
+        for (db_id, sql), done in golds.items():
+            schema, path = ctx.databases.schema(db_id), ctx.databases.path(db_id)
+            if schema is not None and path is not None:
+                cases.append(_Case((db_id, sql), str(path), done, schema))
+        _ask_database(cases, sandbox)
+        return {case.gold: [f for f in case.found if self._act(f.check) != "off"] for case in cases}
+
+    def _flagged(self, row_id: str, found: list[Finding]) -> Iterator[dict[str, Any]]:
+        """One decision a check, its evidence joined."""
+        evidence: dict[str, list[str]] = {}
+        for finding in found:
+            evidence.setdefault(finding.check, []).append(finding.evidence)
+        for check, texts in evidence.items():
+            yield {"row_id": row_id, "action": self._act(check), "reason": check, "detail": "; ".join(texts)}
 
 
-def _alternatives(row_id: str, found: list[tuple[str, Execution | None]]) -> Iterator[dict[str, Any]]:
-    for gold, done in found:
-        if done is not None and done.status != "ok":
+def _execute(rows: list[tuple[Any, ...]], sandbox: Sandbox, ctx: Context) -> dict[Gold, Execution]:
+    wanted = dict.fromkeys(
+        (db_id, gold)
+        for _, db_id, sql, golds, dialect in rows
+        if dialect == "sqlite"
+        for gold in (sql, *(golds or ()))
+    )
+    paths = {db_id: ctx.databases.path(db_id) for db_id, _ in wanted}
+    asked = [(gold, Query(str(path), gold[1])) for gold in wanted if (path := paths[gold[0]]) is not None]
+    done = sandbox.run([query for _, query in asked], digest=ctx.comparison)
+    return {gold: execution for (gold, _), execution in zip(asked, done, strict=True)}
+
+
+def _judged(
+    row_id: str, db_id: str, sql: str, dialect: str, done: Execution | None, ctx: Context
+) -> Iterator[dict[str, Any]]:
+    if dialect != "sqlite":
+        detail = f"dialect '{dialect}' cannot be executed; only sqlite can"
+        yield {"row_id": row_id, "action": "error", "reason": "unsupported_dialect", "detail": detail}
+    elif done is None:
+        detail = f"no database '{db_id}' below the databases root"
+        yield {"row_id": row_id, "action": "error", "reason": "no_database", "detail": detail}
+    elif not done.ok:
+        action, reason = REFUSED[done.status]
+        detail = done.error or done.status
+        if done.status == "error":
+            detail = "; ".join([detail, *_explained(sql, detail, ctx.databases.schema(db_id))])
+        yield {"row_id": row_id, "action": action, "reason": reason, "detail": detail}
+
+
+def _explained(sql: str, error: str, schema: Schema | None) -> list[str]:
+    """Why a gold may fail: the name that is not there with the nearest that is, or another dialect."""
+    names = ("unknown_table", "unknown_column")
+    found = [f.evidence for f in examine(sql, schema) if f.check in names] if schema is not None else []
+    other = foreign_dialect(sql, error)
+    return found + ([f"it reads as {other}"] if other else [])
+
+
+def _alternatives(
+    row_id: str, first: Execution | None, others: list[tuple[str, Execution | None]]
+) -> Iterator[dict[str, Any]]:
+    for gold, done in others:
+        if done is None:
+            continue
+        if not done.ok:
             detail = f"{done.status}: {done.error}: {gold}"
             yield {"row_id": row_id, "action": "flag", "reason": "alternative_fails", "detail": detail}
+        elif first is not None and first.ok and first.digest != done.digest:
+            yield {"row_id": row_id, "action": "flag", "reason": "alternative_differs", "detail": gold}
+
+
+# Findings that need the database
+
+
+@dataclass
+class _Case:
+    gold: Gold
+    path: str
+    done: Execution
+    schema: Schema
+    found: list[Finding] = field(default_factory=list)
+    probes: Probes = field(default_factory=Probes)
+
+    def query(self, sql: str, *, reverse: bool = False) -> Query:
+        return Query(self.path, sql, reverse)
+
+    @property
+    def chance(self) -> bool:
+        """Whether its result may change between runs."""
+        return any(f.check == "nondeterministic" for f in self.found)
+
+
+def _ask_database(cases: list[_Case], sandbox: Sandbox) -> None:
+    for case in cases:
+        case.found = examine(case.gold[1], case.schema)
+        case.probes = probes.probes(case.gold[1], case.schema)
+        if case.done.row_count == 0:
+            case.found.append(Finding("empty_result", "no rows"))
+        if case.done.all_null:
+            case.found.append(
+                Finding("all_null", f"every value of the result is NULL (rows: {case.done.row_count:,})")
+            )
+    _look_for_ties(cases, sandbox)
+    _read_backwards(cases, sandbox)
+    _look_up_values(cases, sandbox)
+
+
+def _look_for_ties(cases: Iterable[_Case], sandbox: Sandbox) -> None:
+    asked = [(case, case.probes.tie) for case in cases if case.probes.tie is not None]
+    results = sandbox.run([case.query(tie.sql) for case, tie in asked])
+    for (case, tie), result in zip(asked, results, strict=True):
+        finding = tie.finding(result.rows) if result.ok else None
+        if finding is not None:
+            case.found.append(finding)
+
+
+def _read_backwards(cases: Iterable[_Case], sandbox: Sandbox) -> None:
+    asked = [case for case in cases if case.probes.scan_order or case.chance]
+    forward = sandbox.run([case.query(case.gold[1]) for case in asked])
+    backward = sandbox.run([case.query(case.gold[1], reverse=not case.chance) for case in asked])
+    for case, one, other in zip(asked, forward, backward, strict=True):
+        if one.ok and other.ok and not same_rows(one.rows, other.rows):
+            check = "unstable" if case.chance else "order_dependent"
+            case.found.append(Finding(check, probes.CHECKS[check]))
+
+
+def _look_up_values(cases: Iterable[_Case], sandbox: Sandbox) -> None:
+    asked = [(case, value) for case in cases for value in case.probes.values]
+    there = sandbox.run([case.query(value.exists()) for case, value in asked])
+    absent = [pair for pair, found in zip(asked, there, strict=True) if found.ok and not found.rows]
+    held = sandbox.run([case.query(value.values()) for case, value in absent])
+    for (case, value), found in zip(absent, held, strict=True):
+        case.found.append(_nearest(value, found))
+
+
+def _nearest(value: ColumnValue, held: Execution) -> Finding:
+    return value.absent([row[0] for row in held.rows])

@@ -45,11 +45,65 @@ def test_gold_that_does_not_run_leaves_with_its_reason(database, sql, reason):
     assert all(result.dropped["detail"].is_not_null())
 
 
-def test_empty_results_are_flagged_dropped_or_kept(database):
+def test_a_check_flags_drops_or_is_off(database):
     sql = "SELECT name FROM person WHERE age > 99"
     assert reasons(run(database, sql).flagged) == {sql: "empty_result"}
-    assert reasons(run(database, sql, on_empty="drop").dropped) == {sql: "empty_result"}
-    assert run(database, sql, on_empty="keep").decisions.is_empty()
+    assert reasons(run(database, sql, checks={"empty_result": "drop"}).dropped) == {sql: "empty_result"}
+    assert run(database, sql, checks={"empty_result": "off"}).decisions.is_empty()
+
+
+def test_an_unknown_check_is_refused_with_the_nearest():
+    with pytest.raises(ValueError, match="unknown check 'empty_results'; did you mean empty_result"):
+        Validate(checks={"empty_results": "drop"})
+
+
+@pytest.mark.parametrize(
+    ("sql", "check", "evidence"),
+    [
+        ("SELECT name FROM person WHERE name = 'ann'", "literal_absent", "'Ann' is: other case"),
+        ("SELECT name FROM person WHERE name = 'Ann '", "literal_absent", "'Ann' is: other spaces"),
+        ("SELECT name FROM person WHERE name IN ('Ann', 'Annn')", "literal_absent", "the nearest is 'Ann'"),
+        ("SELECT name FROM person ORDER BY age DESC LIMIT 1", "tie_at_limit", "2 rows share"),
+        ("SELECT name AS n FROM person ORDER BY 0 - age LIMIT 1", "tie_at_limit", "2 rows share"),
+        ("SELECT name FROM person LIMIT 2", "order_dependent", "read backwards"),
+        (
+            "SELECT count(*) FROM person WHERE random() > 0 OR random() < 0 AND id = 1",
+            "nondeterministic",
+            "RANDOM",
+        ),
+        ("SELECT max(age) FROM person WHERE age > 99", "all_null", "NULL (rows: 1)"),
+        ("SELECT random()", "unstable", "two runs"),
+    ],
+)
+def test_what_only_the_database_shows(database, sql, check, evidence):
+    flagged = run(database, sql).flagged
+    found = dict(flagged.select("reason", "detail").iter_rows())
+    assert evidence in found[check]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT name FROM person ORDER BY age LIMIT 1",  # one is youngest
+        "SELECT age FROM person ORDER BY age DESC LIMIT 1",  # two are oldest, and equal
+        "SELECT name FROM person ORDER BY age DESC LIMIT 2",  # both of them
+        "SELECT name FROM person WHERE name = 'Ann'",
+        "SELECT kind, count(*) FROM pet GROUP BY kind",
+        "SELECT name FROM person WHERE id IN (SELECT owner FROM pet WHERE kind = 'dog')",
+    ],
+)
+def test_sound_gold_has_no_finding(database, sql):
+    assert run(database, sql).decisions.is_empty()
+
+
+def test_a_failing_gold_is_explained(database):
+    result = run(
+        database, "SELECT nme FROM person", "SELECT name FROM persons", "SELECT getdate() FROM person"
+    )
+    details = dict(result.dropped.select("sql", "detail").iter_rows())
+    assert "the nearest is name" in details["SELECT nme FROM person"]
+    assert "the nearest is person" in details["SELECT name FROM persons"]
+    assert "it reads as tsql" in details["SELECT getdate() FROM person"]
 
 
 def test_a_missing_or_broken_database_is_an_error_and_no_drop(database):
@@ -83,6 +137,13 @@ def test_a_failing_alternative_is_flagged_and_the_row_stays(database):
     assert result.flagged["reason"].to_list() == ["alternative_fails"]
 
 
+def test_an_alternative_with_another_result_is_flagged(database):
+    golds = ["SELECT name FROM person WHERE age > 30", "SELECT name FROM person WHERE age >= 30"]
+    rows = [{"question": "q", "sql": golds[0], "gold_sqls": golds, "db_id": "town"}]
+    result = Validate().run(rows, databases=database.parent.parent)
+    assert result.flagged.select("reason", "detail").rows() == [("alternative_differs", golds[1])]
+
+
 def test_another_dialect_cannot_be_decided(database):
     rows = [{"question": "q", "sql": "SELECT 1", "db_id": "town", "dialect": "postgres"}]
     result = Validate().run(rows, databases=database.parent.parent)
@@ -91,4 +152,4 @@ def test_another_dialect_cannot_be_decided(database):
 
 def test_no_rows_and_one_row(database):
     assert run(database).kept.height == 0
-    assert run(database, "SELECT 1").kept.height == 1
+    assert run(database, "SELECT name FROM person").kept.height == 1

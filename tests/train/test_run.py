@@ -171,6 +171,29 @@ def test_rows_that_are_too_long_are_left_out_and_told(shards, tmp_path, capsys):
         quiet(tiny(shards, tmp_path / "other", "sft.max_length=32"))
 
 
+def flag(shards, stages):
+    """Mark every row of the stages as one with an empty gold result."""
+    for file in shards.glob("stage-*/*.parquet"):
+        frame = pl.read_parquet(file)
+        empty = frame["stage"].is_in(stages)
+        flags = pl.Series("flags", [["empty_result"] if e else [] for e in empty], dtype=pl.List(pl.String))
+        frame.with_columns(flags).write_parquet(file)
+
+
+@pytest.mark.slow
+def test_rows_with_an_empty_gold_result_are_not_drawn(shards, tmp_path, drawn, capsys):
+    flag(shards, [1])
+    settings = ("sft.epochs=0.1", "grpo.max_steps=2")
+    run(tiny(shards, tmp_path / "run", *settings))
+    assert "GRPO leaves out 12 rows whose gold result is empty" in capsys.readouterr().err
+    assert set(pl.read_parquet(tmp_path / "run" / "ledger.parquet")["stage"]) == {2, 3}
+    flag(shards, [1, 2, 3])
+    with pytest.raises(ConfigError, match="every gold result is empty"):
+        quiet(tiny(shards, tmp_path / "none", *settings))
+    outcome = quiet(tiny(shards, tmp_path / "asked", "grpo.empty_golds=true", *settings))
+    assert outcome.steps == 2
+
+
 def test_other_shards_cannot_be_resumed_on(write_shards, tmp_path):
     config = tiny(write_shards(fingerprint="new"), tmp_path / "run").model_copy(update={"fingerprint": "old"})
     with pytest.raises(ConfigError, match="other shards"):
