@@ -23,12 +23,10 @@ from typing import Any, Protocol, TypeVar
 
 from sqlglot import exp
 
-from curate.sql.canonical import SqlParseError, canonicalize, outermost_order, parse
-from curate.sql.compare import compare
-from curate.sql.sandbox import Execution, Query, Sandbox
+from curate.sql.canonical import SqlParseError, canonicalize, parse
+from curate.sql.sandbox import Judgement, Pair, Sandbox
 from curate.sql.schema import Schema, SchemaError, read_sqlite
 
-GOLD_CACHE_ROWS = 1_000_000
 CACHE_ENTRIES = 50_000
 
 K = TypeVar("K")
@@ -111,69 +109,30 @@ def extract_sql(completion: Any) -> str:
 
 
 class Judge:
-    """Executes SQL against golds under one comparison mode. Golds run once and are cached.
+    """Executes SQL against golds under one comparison mode; the sandbox's workers remember the golds' results.
 
     Not thread-safe; the sandbox belongs to the caller.
     """
 
     def __init__(self, sandbox: Sandbox, mode: str = "strict"):
         self.sandbox, self.mode = sandbox, mode
-        self._golds: OrderedDict[tuple[str, str], Execution] = OrderedDict()
-        self._gold_rows = 0
 
     def judge(self, sqls: Sequence[str], golds: Sequence[Gold]) -> list[Verdict | None]:
         """One verdict a SQL, in order; None where it could not be decided."""
-        wanted = [Query(g.database, s) for g in golds for s in g.sqls]
-        missing = [q for q in dict.fromkeys(wanted) if (q.database, q.sql) not in self._golds]
-        asked = [Query(g.database, s) for s, g in zip(sqls, golds, strict=True)]
-        found = self._run([*missing, *asked])
-        gold_results = {
-            (q.database, q.sql): self._golds.get((q.database, q.sql)) or found[q]
-            for q in dict.fromkeys(wanted)
-        }
-        for query in missing:
-            self._keep(query, found[query])
-        return [
-            self._verdict(found[query], [(s, gold_results[g.database, s]) for s in g.sqls], g.dialect)
-            for query, g in zip(asked, golds, strict=True)
-        ]
+        pairs = [Pair(g.database, s, g.sqls) for s, g in zip(sqls, golds, strict=True)]
+        return [_verdict(found) for found in self.sandbox.judge(pairs, self.mode)]
 
-    def _run(self, queries: Sequence[Query]) -> dict[Query, Execution]:
-        """Every distinct query once. A worker lost to one of them is tried a second time."""
-        distinct = list(dict.fromkeys(queries))
-        found = dict(zip(distinct, self.sandbox.run(distinct), strict=True))
-        again = [q for q, e in found.items() if e.status == "crashed"]
-        if again:
-            found.update(zip(again, self.sandbox.run(again), strict=True))
-        return found
 
-    def _keep(self, query: Query, result: Execution) -> None:
-        """Remember a gold's result, the oldest ones making room; what may be a passing fault is not kept."""
-        if result.status in ("crashed", "no_database", "timeout"):
-            return
-        self._golds[query.database, query.sql] = result
-        self._gold_rows += 1 + len(result.rows)
-        while self._gold_rows > GOLD_CACHE_ROWS and len(self._golds) > 1:
-            _, old = self._golds.popitem(last=False)
-            self._gold_rows -= 1 + len(old.rows)
-
-    def _verdict(
-        self, predicted: Execution, golds: Sequence[tuple[str, Execution]], dialect: str
-    ) -> Verdict | None:
-        if predicted.status == "no_database":
-            return None
-        ran = [(sql, result) for sql, result in golds if result.ok]
-        if not ran:
-            return None
-        if not predicted.ok:
-            return Verdict(False, False, False, predicted.status)
-        for sql, gold in ran:
-            ordered = outermost_order(sql, dialect)
-            if compare(predicted.rows, gold.rows, self.mode, ordered=ordered).match:
-                return Verdict(True, True, not gold.rows, "right")
-        if len(ran) < len(golds):  # the gold that did not run may be the one it equals
-            return None
-        return Verdict(False, True, False, "wrong" if predicted.rows else "empty")
+def _verdict(found: Judgement) -> Verdict | None:
+    if found.status == "no_database" or len(found.failed) == found.golds:
+        return None
+    if found.status != "ok":
+        return Verdict(False, False, False, found.status)
+    if found.match:
+        return Verdict(True, True, found.empty, "right")
+    if found.failed:  # the gold that did not run may be the one it equals
+        return None
+    return Verdict(False, True, False, "empty" if found.empty else "wrong")
 
 
 _CLAUSE: dict[type[exp.Expr], str] = {

@@ -82,16 +82,27 @@ def _strict(predicted: Sequence[Row], gold: Sequence[Row], ordered: bool) -> Ver
     refused = _sizes(predicted, gold)
     if refused:
         return refused
-    mine, theirs = [_row_token(r) for r in predicted], [_row_token(r) for r in gold]
-    if mine == theirs:
+    # For what SQLite returns, Python's equality is the typed one: text, blobs, numbers and NULL are never equal
+    # to each other. Only floats need more.
+    if predicted == gold or (mine := [tuple(r) for r in predicted]) == (theirs := [tuple(r) for r in gold]):
         return Verdict(True, "the same rows in the same order")
-    if not ordered and sorted(mine) == sorted(theirs):
-        return Verdict(True, "the same rows")
-    if _close(predicted, gold, ordered):
-        return Verdict(True, f"the same rows within a relative {RELATIVE:g}")
-    if ordered and sorted(mine) == sorted(theirs):
+    missing = Counter(theirs) - Counter(mine)
+    if not missing:
+        if not ordered:
+            return Verdict(True, "the same rows")
         return Verdict(False, "the same rows in another order, and the gold query orders them")
-    return _difference(mine, theirs, predicted, gold)
+    if _holds_float(mine) or _holds_float(theirs):
+        if _close(mine, theirs, ordered):
+            return Verdict(True, f"the same rows within a relative {RELATIVE:g}")
+        if ordered and _close(mine, theirs, False):
+            return Verdict(False, "the same rows in another order, and the gold query orders them")
+    count = sum(missing.values())
+    example = next(row for row in theirs if row in missing)
+    return Verdict(False, f"{count} of {len(gold)} gold rows are missing, such as {_shown(example)}")
+
+
+def _holds_float(rows: Sequence[Row]) -> bool:
+    return any(isinstance(value, float) for row in rows for value in row)
 
 
 def _sizes(predicted: Sequence[Row], gold: Sequence[Row]) -> Verdict | None:
@@ -128,13 +139,6 @@ def _value_close(a: Any, b: Any) -> bool:
         except OverflowError:
             return False
     return _token(a) == _token(b)
-
-
-def _difference(mine: list[str], theirs: list[str], predicted: Sequence[Row], gold: Sequence[Row]) -> Verdict:
-    missing = Counter(theirs) - Counter(mine)
-    count = sum(missing.values())
-    example = next(row for row, token in zip(gold, theirs, strict=True) if token in missing)
-    return Verdict(False, f"{count} of {len(gold)} gold rows are missing, such as {_shown(example)}")
 
 
 def _shown(row: Row) -> str:

@@ -6,12 +6,13 @@ of zero on the worker; a budget of virtual-machine steps (reproducible) and a de
 at every 10,000 steps; a row cap noticed one row past it; and, since a single function call can run for
 seconds between two looks, a parent that kills a worker which outlives its deadline.
 
-Workers are processes of their own (never forked: the caller may have threads) that take queries in batches
-and answer one by one. One that dies is replaced; only the query it was at is affected.
+Workers are processes of their own (never forked: the caller may have threads) that take queries in batches.
+One that dies is replaced; only the query it was at is affected.
 """
 
 import json
 import marshal
+import mmap
 import os
 import selectors
 import struct
@@ -21,9 +22,13 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
+
+from curate.sql.compare import MODES
+from curate.sql.sandbox_worker import GOLD, PLACE
 
 Status = Literal["ok", "error", "timeout", "too_many_rows", "denied", "no_database", "crashed"]
 
@@ -81,22 +86,63 @@ class Execution:
         return self.status == "ok"
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A predicted SQL and the golds it may equal, on one database (the path of its SQLite file)."""
+
+    database: str
+    predicted: str
+    golds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What became of a pair.
+
+    status, error: of the prediction, as in Execution. match: its result equals that of a gold. reason: why, or
+    why not, in words. empty: the result of the gold it equals has no rows (its own, where it equals none).
+    failed: (status, error) of each gold that did not run. golds: how many there are. seconds: in the worker.
+    """
+
+    status: Status
+    match: bool
+    reason: str | None
+    empty: bool
+    failed: tuple[tuple[str, str], ...]
+    golds: int
+    error: str | None = None
+    seconds: float = 0.0
+
+
 @dataclass(slots=True)
 class _Job:
-    """A distinct query. `alone`: it was at work when a worker died, and has one more try by itself."""
+    """A distinct query or pair. `alone`: it was at work when a worker died, and has one more try by itself.
+
+    most_s: seconds it may take.
+    """
 
     index: int
-    message: tuple[str, str, str | None, bool, bool]
+    message: tuple[Any, ...]
+    most_s: float
     alone: bool = False
 
 
 @dataclass(slots=True)
 class _Worker:
+    """place: a memory shared with the process. done: answers received; begun counts from the same start."""
+
     process: "subprocess.Popen[bytes]"
+    place: mmap.mmap
+    done: int = 0
     ready: bool = False
     buffer: bytearray = field(default_factory=bytearray)
     batch: deque[_Job] = field(default_factory=deque)
     since: float = field(default_factory=time.monotonic)
+
+    def at(self) -> tuple[int, int]:
+        """Which job of the batch the process is at (0 is the next one to be answered), and in which phase."""
+        begun, phase = PLACE.unpack_from(self.place, 0)
+        return max(0, begun - self.done - 1), phase
 
     @property
     def pipe(self) -> int:
@@ -138,13 +184,33 @@ class Sandbox:
         distinct: dict[Query, int] = {}
         for query in queries:
             distinct.setdefault(query, len(distinct))
-        jobs = [_Job(i, _message(query, digest)) for query, i in distinct.items()]
+        jobs = [_Job(i, _run_message(query, digest), self.limits.timeout_s) for query, i in distinct.items()]
         answers = self._answers(jobs)
-        return [answers[distinct[query]] for query in queries]
+        found = [_execution(answers[i]) for i in range(len(jobs))]
+        return [found[distinct[query]] for query in queries]
 
-    def _answers(self, jobs: Sequence[_Job]) -> dict[int, Execution]:
+    def judge(self, pairs: Sequence[Pair], mode: str) -> list[Judgement]:
+        """Execute and compare every pair under a comparison mode; in order, identical pairs once.
+
+        Rows never leave the workers, and each worker remembers the results of golds. Raises ValueError for an
+        unknown mode.
+        """
+        if mode not in MODES:
+            raise ValueError(f"unknown comparison mode '{mode}'; one of {', '.join(MODES)}")
+        distinct: dict[Pair, int] = {}
+        for pair in pairs:
+            distinct.setdefault(pair, len(distinct))
+        most = self.limits.timeout_s
+        jobs = [
+            _Job(i, _judge_message(pair, mode), most * (1 + len(pair.golds))) for pair, i in distinct.items()
+        ]
+        answers = self._answers(jobs)
+        found = [_judgement(answers[i], len(pair.golds)) for pair, i in distinct.items()]
+        return [found[distinct[pair]] for pair in pairs]
+
+    def _answers(self, jobs: Sequence[_Job]) -> dict[int, tuple[Any, ...]]:
         waiting = deque(jobs)
-        answers: dict[int, Execution] = {}
+        answers: dict[int, tuple[Any, ...]] = {}
         wanted = min(self.size, -(-len(jobs) // BATCH) or 1)
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
@@ -169,7 +235,10 @@ class Sandbox:
         return answers
 
     def _start(self) -> _Worker:
+        memory = os.memfd_create("place")
+        os.ftruncate(memory, mmap.PAGESIZE)
         settings = {
+            "place": memory,
             "timeout_s": self.limits.timeout_s,
             "vm_steps": self.limits.vm_steps,
             "max_rows": self.limits.max_rows,
@@ -183,8 +252,10 @@ class Sandbox:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            pass_fds=(memory,),
         )
-        worker = _Worker(process)
+        worker = _Worker(process, mmap.mmap(memory, mmap.PAGESIZE))
+        os.close(memory)
         self._workers.append(worker)
         return worker
 
@@ -192,7 +263,9 @@ class Sandbox:
         """Seconds a worker may be silent, or None when nothing is expected of it."""
         if not worker.ready:
             return START_S
-        return self.limits.timeout_s + GRACE_S if worker.batch else None
+        if not worker.batch:
+            return None
+        return worker.batch[min(worker.at()[0], len(worker.batch) - 1)].most_s + GRACE_S
 
     def _patience(self) -> float:
         now = time.monotonic()
@@ -211,7 +284,7 @@ class Sandbox:
             if (allowed := self._allowed(worker)) is not None and now - worker.since > allowed
         ]
 
-    def _receive(self, worker: _Worker, answers: dict[int, Execution]) -> bool:
+    def _receive(self, worker: _Worker, answers: dict[int, tuple[Any, ...]]) -> bool:
         """Take what a worker wrote. False when it has died."""
         data = os.read(worker.pipe, 1 << 20)
         if not data:
@@ -227,7 +300,8 @@ class Sandbox:
             if value == "ready":
                 worker.ready = True
             else:
-                answers[worker.batch.popleft().index] = Execution(*value)
+                answers[worker.batch.popleft().index] = value
+                worker.done += 1
         if start:
             del worker.buffer[:start]
         else:
@@ -239,36 +313,68 @@ class Sandbox:
         worker: _Worker,
         selector: selectors.BaseSelector,
         waiting: deque[_Job],
-        answers: dict[int, Execution],
+        answers: dict[int, tuple[Any, ...]],
         why: Literal["died", "overdue"],
     ) -> None:
         """Replace a worker. The query it was at is answered (or tried once more, alone); the rest go back."""
         selector.unregister(worker.pipe)
         self._workers.remove(worker)
         was_ready, batch = worker.ready, worker.batch
+        at, phase = worker.at()
+        in_gold = phase == GOLD
         _end(worker)
         if not was_ready:
             raise OSError("a sandbox worker could not be started")
         if batch:
-            job = batch.popleft()
+            job = batch[min(at, len(batch) - 1)]
+            batch.remove(job)
             if why == "overdue":
                 detail = f"killed {GRACE_S:g} s past its {self.limits.timeout_s:g} s"
-                answers[job.index] = Execution("timeout", error=detail)
+                answers[job.index] = _lost(job, "timeout", detail, in_gold)
             elif job.alone:
-                answers[job.index] = Execution("crashed", error="its worker died twice")
+                answers[job.index] = _lost(job, "crashed", "its worker died twice", in_gold)
             else:
                 job.alone = True
                 batch.append(job)
         waiting.extendleft(reversed(batch))
 
 
-def _message(query: Query, mode: str | None) -> tuple[str, str, str | None, bool, bool]:
-    ordered = False
-    if mode is not None and "order" in query.sql.lower():
-        from curate.sql.canonical import outermost_order
+def _run_message(query: Query, mode: str | None) -> tuple[Any, ...]:
+    ordered = mode is not None and _orders(query.sql)
+    return ("run", query.database, query.sql, mode, ordered, query.reverse)
 
-        ordered = outermost_order(query.sql)
-    return (query.database, query.sql, mode, ordered, query.reverse)
+
+def _judge_message(pair: Pair, mode: str) -> tuple[Any, ...]:
+    golds = tuple((sql, mode != "bird" and _orders(sql)) for sql in pair.golds)
+    return ("judge", pair.database, pair.predicted, golds, mode)
+
+
+@lru_cache(maxsize=100_000)
+def _orders(sql: str) -> bool:
+    """Whether the outermost query orders its result; parsed only where the word is there."""
+    if "order" not in sql.lower():
+        return False
+    from curate.sql.canonical import outermost_order
+
+    return outermost_order(sql)
+
+
+def _execution(answer: tuple[Any, ...]) -> Execution:
+    return Execution(*answer)
+
+
+def _judgement(answer: tuple[Any, ...], golds: int) -> Judgement:
+    status, error, failed, place, reason, empty, seconds = answer
+    return Judgement(status, place >= 0, reason, empty, failed, golds, error, seconds)
+
+
+def _lost(job: _Job, status: Status, detail: str, in_gold: bool) -> tuple[Any, ...]:
+    """The answer that a worker did not live to give. A gold at which it died is a gold that did not run."""
+    if job.message[0] == "run":
+        return (status, (), (), 0, None, detail)
+    if in_gold:
+        return ("ok", None, ((status, detail),), -1, None, False, 0.0)
+    return (status, detail, (), -1, None, False, 0.0)
 
 
 def _send(worker: _Worker, waiting: deque[_Job]) -> None:
@@ -292,6 +398,7 @@ def _send(worker: _Worker, waiting: deque[_Job]) -> None:
 
 
 def _end(worker: _Worker) -> None:
+    worker.place.close()
     process = worker.process
     process.kill()
     for stream in (process.stdin, process.stdout):

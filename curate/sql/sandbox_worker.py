@@ -1,13 +1,15 @@
 """The process in which a sandboxed query runs: a script of the standard library only, so that it starts fast.
 
-It reads batches of (database, sql, digest mode or None, ordered, reverse) from standard input and writes one answer a
-query to standard output, each a length and a marshalled tuple, so the parent knows which query it was at
-when it had to be killed. See curate.sql.sandbox for what is guarded and why.
+It reads batches of messages from standard input and writes their answers to standard output, in order, each
+batch or answer a length and a marshalled value. A message is the name of a method of Worker and its arguments.
+Answers are held back for up to FLUSH_S; which message it is at stands in a memory it shares with its parent,
+who needs to know when it had to be killed. See curate.sql.sandbox for what is guarded and why.
 """
 
 import importlib.util
 import json
 import marshal
+import mmap
 import os
 import resource
 import sqlite3
@@ -16,9 +18,10 @@ import sys
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
 ANSWER = tuple[
@@ -28,6 +31,16 @@ ANSWER = tuple[
 STEP = 10_000  # virtual-machine instructions between two looks at the budget
 CONNECTIONS = 64
 FETCH = 256  # rows
+FLUSH_S = 0.02
+GOLD_CELLS = 2_000_000  # of cached gold results
+
+# What the parent reads from the shared memory: two numbers, the messages begun since the start and the phase.
+PLACE = struct.Struct("<QQ")
+PREDICTED, GOLD = 0, 1
+
+# status, detail, (status, detail) of golds that did not run, place of the gold it equals among those that did
+# or -1, why, whether that gold's result is empty (the prediction's, if it equals none), seconds
+JUDGED = tuple[str, "str | None", tuple[tuple[str, str], ...], int, "str | None", bool, float]
 
 CELL_BYTES = 5_000_000  # SQLITE_LIMIT_LENGTH: a longer string or blob cannot be made
 SQL_BYTES = 200_000
@@ -58,8 +71,11 @@ class Worker:
         self.looks = 0
         self.spent = ""
         self.compare = _load_compare()
+        self.golds: OrderedDict[tuple[str, str], _Gold] = OrderedDict()
+        self.gold_cells = 0
+        self.mark: Callable[[int], None] = lambda phase: None
 
-    def answer(self, database: str, sql: str, mode: str | None, ordered: bool, reverse: bool) -> ANSWER:
+    def run(self, database: str, sql: str, mode: str | None, ordered: bool, reverse: bool) -> ANSWER:
         started = time.perf_counter()
         try:
             columns, rows = self._run(database, sql, reverse)
@@ -70,6 +86,47 @@ class Worker:
             digest = self.compare.digest(rows, mode, ordered=ordered)
             return ("ok", columns, (), len(rows), digest, None, time.perf_counter() - started, nulls)
         return ("ok", columns, tuple(rows), len(rows), None, None, time.perf_counter() - started, nulls)
+
+    def judge(self, database: str, predicted: str, golds: tuple[tuple[str, bool], ...], mode: str) -> JUDGED:
+        """golds: (SQL, whether it orders its result)."""
+        started = time.perf_counter()
+        self.mark(GOLD)
+        held = [(self._gold(database, sql), ordered) for sql, ordered in golds]
+        self.mark(PREDICTED)
+        ran = [(gold.rows, ordered) for gold, ordered in held if gold.rows is not None]
+        refusals = tuple(gold.refusal for gold, _ in held if gold.refusal is not None)
+        try:
+            _, rows = self._run(database, predicted, False)
+        except _Refused as refused:
+            return (refused.status, refused.detail, refusals, -1, None, False, time.perf_counter() - started)
+        reason = None
+        for index, (gold_rows, ordered) in enumerate(ran):
+            verdict = self.compare.compare(rows, gold_rows, mode, ordered=ordered)
+            if verdict.match:
+                empty = not gold_rows
+                return ("ok", None, refusals, index, verdict.reason, empty, time.perf_counter() - started)
+            reason = reason or verdict.reason
+        return ("ok", None, refusals, -1, reason, not rows, time.perf_counter() - started)
+
+    def _gold(self, database: str, sql: str) -> "_Gold":
+        """A gold's result, executed once while it is remembered. What may be a passing fault is not."""
+        key = (database, sql)
+        if key in self.golds:
+            self.golds.move_to_end(key)
+            return self.golds[key]
+        try:
+            _, rows = self._run(database, sql, False)
+        except _Refused as refused:
+            gold = _Gold(None, (refused.status, refused.detail))
+            if refused.status in ("timeout", "no_database"):
+                return gold
+        else:
+            gold = _Gold(rows, None)
+        self.golds[key] = gold
+        self.gold_cells += gold.cells
+        while self.gold_cells > GOLD_CELLS:
+            self.gold_cells -= self.golds.popitem(last=False)[1].cells
+        return gold
 
     def _run(self, database: str, sql: str, reverse: bool) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         if len(sql) > SQL_BYTES:
@@ -194,6 +251,17 @@ class Worker:
         self.connections.clear()
 
 
+class _Gold(NamedTuple):
+    """A gold's rows, or (status, detail) of why there are none."""
+
+    rows: "list[tuple[Any, ...]] | None"
+    refusal: "tuple[str, str] | None"
+
+    @property
+    def cells(self) -> int:
+        return 1 + (len(self.rows) * len(self.rows[0]) if self.rows else 0)
+
+
 class _Refused(Exception):
     def __init__(self, status: str, detail: str) -> None:
         super().__init__(detail)
@@ -233,26 +301,49 @@ def _read(stream: BinaryIO) -> Any:
     return marshal.loads(stream.read(struct.unpack(">I", head)[0]))
 
 
-def _write(stream: BinaryIO, value: Any) -> None:
+def _framed(value: Any) -> bytes:
     data = marshal.dumps(value)
-    stream.write(struct.pack(">I", len(data)) + data)
-    stream.flush()
+    return struct.pack(">I", len(data)) + data
+
+
+def _serve(worker: Worker, place: mmap.mmap, stdin: BinaryIO, stdout: BinaryIO) -> None:
+    begun = 0
+
+    def mark(phase: int) -> None:
+        PLACE.pack_into(place, 0, begun, phase)
+
+    worker.mark = mark
+    methods: dict[str, Callable[..., tuple[Any, ...]]] = {"run": worker.run, "judge": worker.judge}
+    while (batch := _read(stdin)) is not None:
+        held: list[bytes] = []
+        since = time.monotonic()
+        for name, *arguments in batch:
+            begun += 1
+            mark(PREDICTED)
+            held.append(_framed(methods[name](*arguments)))
+            now = time.monotonic()
+            if now - since > FLUSH_S:
+                stdout.write(b"".join(held))
+                stdout.flush()
+                held.clear()
+                since = now
+        stdout.write(b"".join(held))
+        stdout.flush()
 
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
     memory = settings.pop("memory_mb") * 1_000_000
     parent = settings.pop("parent")
+    place = mmap.mmap(settings.pop("place"), mmap.PAGESIZE)
     worker = Worker(**settings)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # nothing can be written to any file
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
-    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
-    _write(stdout, "ready")
-    while (batch := _read(stdin)) is not None:
-        for query in batch:
-            _write(stdout, worker.answer(*query))
+    sys.stdout.buffer.write(_framed("ready"))
+    sys.stdout.buffer.flush()
+    _serve(worker, place, sys.stdin.buffer, sys.stdout.buffer)
 
 
 if __name__ == "__main__":

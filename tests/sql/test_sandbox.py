@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from collections import Counter
+from random import Random
 
 import pytest
 
-from curate.sql.compare import digest
-from curate.sql.sandbox import Execution, Limits, Query, Sandbox
+from curate.sql.compare import MODES, compare, digest
+from curate.sql.sandbox import Execution, Limits, Pair, Query, Sandbox
+from curate.sql.sandbox_worker import Worker
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +201,95 @@ def test_invalid_utf8_in_a_cell_survives(sandbox, tmp_path):
     assert found[1].rows == (("é",),)
 
 
+def judge(sandbox, database, *pairs: tuple[str, ...], mode="strict"):
+    """Each pair: a predicted SQL, then its golds."""
+    return sandbox.judge([Pair(str(database), p[0], p[1:]) for p in pairs], mode)
+
+
+def test_pairs_are_judged_in_order(sandbox, database):
+    names = "SELECT name FROM person"
+    found = judge(
+        sandbox,
+        database,
+        ("SELECT name FROM person ORDER BY age", names),
+        (names + " ORDER BY age DESC", names + " ORDER BY age"),
+        ("SELECT nme FROM person", names),
+        (names, "SELECT nme FROM person"),
+        (names, "SELECT nme FROM person", "SELECT age FROM person", names),
+        ("DROP TABLE person", names),
+        (names + " WHERE 1 = 0", names + " WHERE age > 99"),
+        (names, names + " WHERE age > 99"),
+    )
+    assert [(f.status, f.match) for f in found] == [
+        ("ok", True),
+        ("ok", False),
+        ("error", False),
+        ("ok", False),
+        ("ok", True),
+        ("denied", False),
+        ("ok", True),
+        ("ok", False),
+    ]
+    assert "another order" in (found[1].reason or "")
+    assert found[3].failed[0][0] == "error"
+    assert len(found[4].failed) == 1
+    assert [f.empty for f in found[6:]] == [True, False]
+    assert "4 rows, gold has 0" in (found[7].reason or "")
+
+
+def test_judging_equals_executing_and_comparing(sandbox, database):
+    sqls = [
+        "SELECT age FROM person",
+        "SELECT age FROM person ORDER BY age",
+        "SELECT age + 0.0 FROM person",
+        "SELECT age, id FROM person",
+        "SELECT id, age FROM person",
+        "SELECT DISTINCT age FROM person",
+        "SELECT age / 3.0 FROM person",
+        "SELECT age * 0.33333333333 FROM person",
+        "SELECT name FROM person WHERE 1 = 0",
+        "SELECT NULL FROM person",
+    ]
+    rows = {s: e.rows for s, e in zip(sqls, run(sandbox, database, *sqls), strict=True)}
+    for mode in MODES:
+        found = judge(sandbox, database, *[(a, b) for a in sqls for b in sqls], mode=mode)
+        wanted = [
+            compare(rows[a], rows[b], mode, ordered="ORDER" in b and mode != "bird")
+            for a in sqls
+            for b in sqls
+        ]
+        assert [f.match for f in found] == [w.match for w in wanted]
+        assert [f.reason for f in found] == [w.reason for w in wanted]
+
+
+def test_a_gold_runs_once_in_a_worker(database, monkeypatch):
+    worker = Worker(timeout_s=5, vm_steps=10**8, max_rows=100, max_bytes=10**6)
+    ran = []
+    run_sql = Worker._run
+    monkeypatch.setattr(Worker, "_run", lambda self, d, sql, r: ran.append(sql) or run_sql(self, d, sql, r))
+    for predicted in ("SELECT 1", "SELECT 2", "SELECT 3"):
+        worker.judge(str(database), predicted, (("SELECT count(*) FROM pet", False),), "strict")
+    assert ran == ["SELECT count(*) FROM pet", "SELECT 1", "SELECT 2", "SELECT 3"]
+
+
+def test_a_hanging_prediction_is_wrong_and_a_hanging_gold_is_no_gold(database):
+    text = "replace(hex(zeroblob({})), '0', 'a')"  # one call of instr, that looks at no deadline
+    hang = f"SELECT instr({text.format(2_000_000)}, {text.format(500_000)} || 'b')"
+    names = "SELECT name FROM person"
+    with Sandbox(1, Limits(timeout_s=0.5, vm_steps=10**12)) as sandbox:
+        found = judge(
+            sandbox, database, (names, names), (hang, names), (names, hang), (ENDLESS, names), (names, names)
+        )
+    assert [f.status for f in found] == ["ok", "timeout", "ok", "timeout", "ok"]
+    assert [f.match for f in found] == [True, False, False, False, True]
+    assert found[2].failed[0][0] == "timeout"
+
+
+def test_an_unknown_mode_is_refused_before_any_work():
+    with pytest.raises(ValueError, match="unknown comparison mode 'loose'"):
+        Sandbox(1).judge([], "loose")
+
+
 def workers_of(parent: int) -> list[int]:
     found = []
     for entry in os.listdir("/proc"):
@@ -288,6 +379,52 @@ def test_a_sandbox_needs_a_worker():
     with pytest.raises(ValueError, match="at least one worker"):
         Sandbox(0)
     assert Sandbox(1).run([]) == []
+
+
+@pytest.mark.slow
+def test_a_thousand_kills_lose_nothing(database):
+    """Workers are killed at random moments, all through many batches of queries and pairs."""
+    random = Random(0)
+    kills = 0
+    with Sandbox(2, Limits(timeout_s=20)) as sandbox:
+        stop = threading.Event()
+
+        def kill() -> None:
+            nonlocal kills
+            while not stop.wait(random.uniform(0, 0.01)):
+                workers = list(sandbox._workers)
+                ready = [w for w in workers if w.ready and w.batch]
+                if ready:
+                    os.kill(random.choice(ready).process.pid, signal.SIGKILL)
+                    kills += 1
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        crashed = asked = 0
+        try:
+            while kills < 1000:
+                numbers = [random.randrange(10**9) for _ in range(200)]
+                slow = "(SELECT count(*) FROM person a, person b, person c, person d, person e)"
+                queries = [Query(str(database), f"SELECT {n}, {slow}") for n in numbers]
+                found = sandbox.run(queries)
+                assert all(e.rows == ((n, 1024),) for n, e in zip(numbers, found, strict=True) if e.ok)
+                assert {e.status for e in found} <= {"ok", "crashed"}
+                pairs = [Pair(str(database), f"SELECT {n}, {slow}", (f"SELECT {n}, 1024",)) for n in numbers]
+                judged = sandbox.judge(pairs, "strict")
+                assert all(j.match for j in judged if j.status == "ok" and not j.failed)
+                assert {j.status for j in judged} <= {"ok", "crashed"}
+                crashed += sum(e.status == "crashed" for e in found) + sum(
+                    j.status == "crashed" for j in judged
+                )
+                asked += len(queries) + len(pairs)
+        finally:
+            stop.set()
+            killer.join()
+        assert run(sandbox, database, "SELECT 1")[0].ok
+        pids = [w.process.pid for w in sandbox._workers]
+        assert set(workers_of(os.getpid())) >= set(pids)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+    assert crashed < asked * 0.05  # only what was struck twice
 
 
 @pytest.mark.slow
