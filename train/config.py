@@ -44,6 +44,10 @@ class SftConfig(Section):
     batch_size: int = Field(16, ge=1)
     micro_batch_size: int = Field(16, ge=1, description="sequences in memory at once")
     learning_rate: float = Field(1e-3, gt=0)
+    lr_scheduler: Literal["constant", "linear", "cosine"] = Field(
+        "constant",
+        description="the rate falls to 0 in GRPO instead: a policy already cooled gains little there",
+    )
     adam_beta2: float = Field(0.95, gt=0, lt=1, description="0.999 is slow and unsteady in runs this short")
     weight_decay: float = Field(0.01, ge=0)
     warmup_share: float = Field(0.05, ge=0, le=1, description="share of steps in which the rate rises")
@@ -55,7 +59,7 @@ class SftConfig(Section):
 class GrpoConfig(Section):
     """Staged GRPO. A step draws `prompts` rows and samples `generations` completions of each."""
 
-    max_steps: int = Field(20, ge=0)
+    max_steps: int = Field(60, ge=0)
     prompts: int = Field(16, ge=1)
     generations: int = Field(8, ge=2)
     micro_batch_size: int = Field(
@@ -64,8 +68,8 @@ class GrpoConfig(Section):
     iterations: int = Field(1, ge=1, description="optimiser steps on one set of generations")
     temperature: float = Field(1.0, gt=0)
     max_completion_length: int | None = Field(None, ge=8, description="tokens; default: the longest gold's")
-    learning_rate: float = Field(3e-5, gt=0)
-    lr_scheduler: Literal["constant", "linear", "cosine"] = "constant"
+    learning_rate: float = Field(2e-4, gt=0)
+    lr_scheduler: Literal["constant", "linear", "cosine"] = "linear"
     warmup_steps: int = Field(
         5, ge=0, description="without it Adam's first steps undo some of the warm start"
     )
@@ -116,7 +120,7 @@ class ScheduleConfig(Section):
 class EvaluationConfig(Section):
     """Greedy execution accuracy (EX) on the shards' validation rows; chooses best/ and stops the run."""
 
-    every: int = Field(10, ge=1, description="optimiser steps; a checkpoint is written at the same steps")
+    every: int = Field(20, ge=1, description="optimiser steps; a checkpoint is written at the same steps")
     max_rows: int = Field(500, ge=1, description="rows evaluated, a fixed sample of the validation rows")
     batch_size: int = Field(128, ge=1)
     patience: int = Field(
@@ -165,6 +169,7 @@ PRETRAINED_DEFAULTS: dict[str, Any] = {
         "batch_size": 32,
         "micro_batch_size": 4,
         "learning_rate": 1e-5,
+        "lr_scheduler": "cosine",
         "adam_beta2": 0.999,
         "weight_decay": 0.0,
         "max_length": 4096,
@@ -173,12 +178,12 @@ PRETRAINED_DEFAULTS: dict[str, Any] = {
         "max_steps": 200,
         "micro_batch_size": 16,
         "learning_rate": 1e-6,
-        "warmup_steps": 5,
+        "lr_scheduler": "constant",
         "max_completion_length": 512,
         "bf16": True,
         "gradient_checkpointing": True,
     },
-    "evaluation": {"every": 20, "batch_size": 64},
+    "evaluation": {"batch_size": 64},
 }
 
 

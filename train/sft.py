@@ -40,7 +40,7 @@ def warm_start(
             per_device_train_batch_size=micro,
             gradient_accumulation_steps=sft.batch_size // micro,
             learning_rate=sft.learning_rate,
-            lr_scheduler_type="cosine",
+            lr_scheduler_type="constant_with_warmup" if sft.lr_scheduler == "constant" else sft.lr_scheduler,
             warmup_steps=sft.warmup_share,
             adam_beta2=sft.adam_beta2,
             weight_decay=sft.weight_decay,

@@ -298,12 +298,12 @@ def _unordered_limit(block: Block, schema: Schema) -> Iterator[Finding]:
     holder: exp.Expr = block.select
     if holder.args.get("limit") is None or holder.args.get("order") is not None:
         return
-    if _one_row(block.select) or isinstance(holder.parent, exp.Exists):
+    if one_row(block.select) or isinstance(holder.parent, exp.Exists):
         return
     yield Finding("limit_without_order", f"{_shown(holder.args['limit'])} without ORDER BY")
 
 
-def _one_row(select: exp.Expr) -> bool:
+def one_row(select: exp.Expr) -> bool:
     """Whether a SELECT gives one row by its form: aggregates and no GROUP BY."""
     return not select.args.get("group") and any(_aggregates(e) for e in select.expressions)
 
