@@ -19,8 +19,9 @@ import struct
 import subprocess
 import sys
 import time
+import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -33,6 +34,8 @@ from curate.sql.sandbox_worker import GOLD, PLACE
 Status = Literal["ok", "error", "timeout", "too_many_rows", "denied", "no_database", "crashed"]
 
 BATCH = 64  # queries a message
+LOW = 32  # unanswered queries at which a worker gets its next message
+PIPE_BYTES = 32_768  # a pipe holds 65,536
 GRACE_S = 0.5  # past the deadline before a worker is killed
 START_S = 30.0  # a worker may take to start on a busy machine
 
@@ -129,11 +132,15 @@ class _Job:
 
 @dataclass(slots=True)
 class _Worker:
-    """place: a memory shared with the process. done: answers received; begun counts from the same start."""
+    """slot: which of the sandbox's workers it is. place: a memory shared with the process. done: answers received;
+    what it has begun counts from the same start."""
 
     process: "subprocess.Popen[bytes]"
+    slot: int
     place: mmap.mmap
     done: int = 0
+    sent: int = 0
+    sent_before: int = 0  # the last message
     ready: bool = False
     buffer: bytearray = field(default_factory=bytearray)
     batch: deque[_Job] = field(default_factory=deque)
@@ -143,6 +150,11 @@ class _Worker:
         """Which job of the batch the process is at (0 is the next one to be answered), and in which phase."""
         begun, phase = PLACE.unpack_from(self.place, 0)
         return max(0, begun - self.done - 1), phase
+
+    @property
+    def has_read(self) -> bool:
+        """Whether it has read all it was sent, so that its pipe is empty."""
+        return bool(PLACE.unpack_from(self.place, 0)[0] > self.sent_before)
 
     @property
     def pipe(self) -> int:
@@ -209,9 +221,11 @@ class Sandbox:
         return [found[distinct[pair]] for pair in pairs]
 
     def _answers(self, jobs: Sequence[_Job]) -> dict[int, tuple[Any, ...]]:
-        waiting = deque(jobs)
         answers: dict[int, tuple[Any, ...]] = {}
-        wanted = min(self.size, -(-len(jobs) // BATCH) or 1)
+        wanted = max(len(self._workers), min(self.size, -(-len(jobs) // BATCH) or 1))
+        waiting = _Waiting(wanted)
+        for job in jobs:
+            waiting.add(job)
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
                 selector.register(worker.pipe, selectors.EVENT_READ, worker)
@@ -221,7 +235,7 @@ class Sandbox:
                         worker = self._start()
                         selector.register(worker.pipe, selectors.EVENT_READ, worker)
                     for worker in self._workers:
-                        if worker.ready and not worker.batch and waiting:
+                        if worker.ready and len(worker.batch) <= LOW:
                             _send(worker, waiting)
                     for key, _ in selector.select(self._patience()):
                         worker = key.data
@@ -254,7 +268,9 @@ class Sandbox:
             stderr=subprocess.DEVNULL,
             pass_fds=(memory,),
         )
-        worker = _Worker(process, mmap.mmap(memory, mmap.PAGESIZE))
+        taken = {w.slot for w in self._workers}
+        slot = next(i for i in range(self.size) if i not in taken)
+        worker = _Worker(process, slot, mmap.mmap(memory, mmap.PAGESIZE))
         os.close(memory)
         self._workers.append(worker)
         return worker
@@ -312,7 +328,7 @@ class Sandbox:
         self,
         worker: _Worker,
         selector: selectors.BaseSelector,
-        waiting: deque[_Job],
+        waiting: "_Waiting",
         answers: dict[int, tuple[Any, ...]],
         why: Literal["died", "overdue"],
     ) -> None:
@@ -336,7 +352,7 @@ class Sandbox:
             else:
                 job.alone = True
                 batch.append(job)
-        waiting.extendleft(reversed(batch))
+        waiting.give_back(worker.slot, batch)
 
 
 def _run_message(query: Query, mode: str | None) -> tuple[Any, ...]:
@@ -377,16 +393,46 @@ def _lost(job: _Job, status: Status, detail: str, in_gold: bool) -> tuple[Any, .
     return (status, detail, (), -1, None, False, 0.0)
 
 
-def _send(worker: _Worker, waiting: deque[_Job]) -> None:
-    """Give an idle worker its next batch; a query that saw a worker die goes alone."""
-    while waiting and len(worker.batch) < BATCH:
-        if waiting[0].alone and worker.batch:
-            break
-        worker.batch.append(waiting.popleft())
-        if worker.batch[0].alone:
-            break
-    data = marshal.dumps([job.message for job in worker.batch])
-    worker.since = time.monotonic()
+class _Waiting:
+    """Jobs by slot: those of one database go to one worker, which has it open and knows its golds' results. A
+    worker with nothing of its own left takes from the fullest."""
+
+    def __init__(self, slots: int) -> None:
+        self.queues: list[deque[_Job]] = [deque() for _ in range(slots)]
+
+    def add(self, job: _Job) -> None:
+        self.queues[zlib.crc32(job.message[1].encode("utf-8", "surrogatepass")) % len(self.queues)].append(
+            job
+        )
+
+    def give_back(self, slot: int, jobs: Iterable[_Job]) -> None:
+        self.queues[slot % len(self.queues)].extendleft(reversed(list(jobs)))
+
+    def of(self, slot: int) -> deque[_Job]:
+        own = self.queues[slot % len(self.queues)]
+        return own or max(self.queues, key=len)
+
+
+def _send(worker: _Worker, waiting: _Waiting) -> None:
+    """Give a worker its next batch, if there is one; a query that saw a worker die goes alone.
+
+    A worker that still has work may be writing and not reading, so it gets no more than its empty pipe holds.
+    """
+    queue = waiting.of(worker.slot)
+    busy = bool(worker.batch)
+    if not queue or (busy and (worker.batch[0].alone or queue[0].alone or not worker.has_read)):
+        return
+    batch = [queue.popleft()]
+    while queue and len(batch) < BATCH and not batch[0].alone and not queue[0].alone:
+        batch.append(queue.popleft())
+    data = marshal.dumps([job.message for job in batch])
+    if busy and len(data) > PIPE_BYTES:
+        queue.extendleft(reversed(batch))
+        return
+    worker.batch.extend(batch)
+    worker.sent_before, worker.sent = worker.sent, worker.sent + len(batch)
+    if not busy:
+        worker.since = time.monotonic()
     stream = worker.process.stdin
     if stream is None:
         raise OSError("the worker has no input")

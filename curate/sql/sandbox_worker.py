@@ -170,7 +170,7 @@ class Worker:
                 if not chunk:
                     return tuple(d[0] for d in cursor.description), rows
                 rows += chunk
-                size += sum(len(v) if isinstance(v, str | bytes) else 8 for row in chunk for v in row)
+                size += len(marshal.dumps(chunk))
                 if len(rows) > self.max_rows:
                     raise _Refused("too_many_rows", f"more than {self.max_rows:,} rows")
                 if size > self.max_bytes:
