@@ -166,6 +166,46 @@ def outermost_order(sql: str, dialect: str = "sqlite") -> bool:
     return tree.args.get("order") is not None
 
 
+def order_keys_added(tree: exp.Expr) -> exp.Select | None:
+    """A copy of a SELECT that orders, with the values it orders by as further outputs after its own.
+
+    None where that would not be the same query: a set operation, DISTINCT, `*`, or a key that names an output
+    within an expression.
+    """
+    order = tree.args.get("order")
+    if not isinstance(tree, exp.Select) or order is None or tree.args.get("distinct"):
+        return None
+    if any(e.is_star and not isinstance(e.unalias(), exp.Count) for e in tree.expressions):
+        return None
+    keys = [_order_key(ordered.this, tree) for ordered in order.expressions]
+    if any(key is None for key in keys):
+        return None
+    wider = tree.copy()
+    wider.set("expressions", [*wider.expressions, *(key.copy() for key in keys if key is not None)])
+    return wider
+
+
+def _order_key(key: exp.Expr, select: exp.Expr) -> exp.Expr | None:
+    """An ORDER BY key as an output: positions and output names stand for the outputs' expressions."""
+    if isinstance(key, exp.Literal):
+        place = int(key.name) if key.name.isdigit() else 0
+        return select.expressions[place - 1].unalias() if 1 <= place <= len(select.expressions) else None
+    named: dict[str, exp.Expr] = {e.alias.lower(): e.unalias() for e in select.expressions if e.alias}
+    if isinstance(key, exp.Column) and not key.table:
+        return named.get(key.name.lower(), key)
+    hidden = any(not c.table and c.name.lower() in named for c in key.find_all(exp.Column))
+    return None if hidden else key
+
+
+def with_order_keys(sql: str) -> str | None:
+    """The SQLite query with its ORDER BY values as further outputs, or None: see order_keys_added."""
+    try:
+        wider = order_keys_added(parse(sql))
+    except (SqlParseError, RecursionError):
+        return None
+    return None if wider is None else wider.sql(dialect="sqlite")
+
+
 def canonicalize(sql: str, schema: Schema | None = None, dialect: str = "sqlite") -> Canonical:
     """The canonical form of a query. Raises SqlParseError, and nothing else, for text that is not one query.
 

@@ -1,12 +1,16 @@
 """Result comparison: named modes, and digests that agree with them.
 
-strict   ours: the same number of columns; rows as a multiset, or in order when the gold query orders.
+strict   ours: the same number of columns; rows as a multiset, or in order when the gold query orders: its
+         outermost ORDER BY counts, and rows that it does not tell apart may come in any order.
          Typed: NULL is not '', '1' is not 1; 1 and 1.0 are equal numbers; floats equal within a relative
          1e-6 (two queries may sum in different orders); text, blobs and integers exactly.
 bird     BIRD's official evaluator: set(predicted) == set(gold), so neither order nor repetition counts.
 spider   the test-suite evaluator of Zhong et al. (2020), "Semantic Evaluation for Text-to-SQL with
-         Distilled Test Suites": rows as a multiset, in order when the gold query orders, under some
+         Distilled Test Suites", with its option --keep_distinct (without it, it takes DISTINCT out of both
+         queries): rows as a multiset, in order when "order by" stands anywhere in the gold query, under some
          permutation of the columns. bird and spider compare values as Python does (1 == 1.0).
+
+`soft_f1` is no mode but a score, for partial credit.
 """
 
 import hashlib
@@ -21,25 +25,38 @@ RELATIVE = 1e-6  # float tolerance of strict
 ABSOLUTE = 1e-9  # for floats next to zero
 _DIGITS = ".7g"  # equal in seven significant digits is equal within RELATIVE
 
+REORDERED = "the same rows in another order, and the gold query orders them"
+
 Row = Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the results match, and why in words."""
+    """Whether the results match, and why in words. reordered: only the order of the rows is wrong."""
 
     match: bool
     reason: str
+    reordered: bool = False
 
 
 def compare(
-    predicted: Sequence[Row], gold: Sequence[Row], mode: str = "strict", *, ordered: bool = False
+    predicted: Sequence[Row],
+    gold: Sequence[Row],
+    mode: str = "strict",
+    *,
+    ordered: bool = False,
+    keys: Sequence[Row] | None = None,
 ) -> Verdict:
     """Compare two results (sequences of rows of equal length) under a mode.
 
-    ordered: the outermost gold query has ORDER BY; `bird` ignores it. Raises ValueError for an unknown mode.
+    ordered: the gold query orders its result, as `orders` says; `bird` ignores it. keys: the values that each
+    gold row was ordered by; with them `strict` lets rows of equal keys change places.
+    Raises ValueError for an unknown mode.
     """
-    return _comparison(mode)(predicted, gold, ordered)
+    verdict = _comparison(mode)(predicted, gold, ordered)
+    if verdict.reordered and keys is not None and len(keys) == len(gold) and _tied(predicted, gold, keys):
+        return Verdict(True, "the same rows in an order that ORDER BY allows")
+    return verdict
 
 
 def _comparison(mode: str) -> Callable[[Sequence[Row], Sequence[Row], bool], Verdict]:
@@ -47,6 +64,56 @@ def _comparison(mode: str) -> Callable[[Sequence[Row], Sequence[Row], bool], Ver
     if mode not in known:
         raise ValueError(f"unknown comparison mode '{mode}'; one of {', '.join(MODES)}")
     return known[mode]
+
+
+def _tied(predicted: Sequence[Row], gold: Sequence[Row], keys: Sequence[Row]) -> bool:
+    """Whether each run of gold rows with equal keys is matched, in any order, by the rows in its place."""
+    start = 0
+    for end in range(1, len(gold) + 1):
+        if end == len(gold) or tuple(keys[end]) != tuple(keys[start]):
+            if not _strict(predicted[start:end], gold[start:end], False).match:
+                return False
+            start = end
+    return True
+
+
+def orders(sql: str, mode: str = "strict", dialect: str = "sqlite") -> bool:
+    """Whether a gold query orders its result under a mode: see the modes. False for what cannot be parsed."""
+    if mode == "bird" or "order" not in sql.lower():
+        return False
+    if mode == "spider":
+        return "order by" in sql.lower()
+    from curate.sql.canonical import outermost_order
+
+    return outermost_order(sql, dialect)
+
+
+def soft_f1(predicted: Sequence[Row], gold: Sequence[Row]) -> float:
+    """Partial credit in [0, 1] by cells, as BIRD's soft F1 counts them (BIRD mini-dev, evaluation_f1).
+
+    Repeated rows count once. For a pair of rows, a predicted value that the gold row holds is a hit, one that it
+    does not is false, a gold value that the predicted row lacks is missed; each as a share of the gold row's
+    columns. Rows without a partner are wholly false or missed. F1 = 2PR / (P + R). Two empty results give 1.
+    BIRD pairs the i-th rows of two Python sets, whose order is chance; here equal rows are paired first and the
+    rest in sorted order, so the score is the same every time and never below that of the paired equals.
+    """
+    mine, theirs = dict.fromkeys(map(tuple, predicted)), dict.fromkeys(map(tuple, gold))
+    if not mine and not theirs:
+        return 1.0
+    both = [row for row in theirs if row in mine]
+    left = sorted((row for row in mine if row not in theirs), key=_row_token)
+    right = sorted((row for row in theirs if row not in mine), key=_row_token)
+    hits, false, missed = float(len(both)), 0.0, 0.0
+    for one, other in zip(left, right, strict=False):
+        width = max(1, len(other))
+        hits += sum(value in other for value in one) / width
+        false += sum(value not in other for value in one) / width
+        missed += sum(value not in one for value in other) / width
+    false += max(0, len(left) - len(right))
+    missed += max(0, len(right) - len(left))
+    precision = hits / (hits + false) if hits + false else 0.0
+    recall = hits / (hits + missed) if hits + missed else 0.0
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
 def digest(rows: Iterable[Row], mode: str = "strict", *, ordered: bool = False) -> str:
@@ -90,12 +157,12 @@ def _strict(predicted: Sequence[Row], gold: Sequence[Row], ordered: bool) -> Ver
     if not missing:
         if not ordered:
             return Verdict(True, "the same rows")
-        return Verdict(False, "the same rows in another order, and the gold query orders them")
+        return Verdict(False, REORDERED, reordered=True)
     if _holds_float(mine) or _holds_float(theirs):
         if _close(mine, theirs, ordered):
             return Verdict(True, f"the same rows within a relative {RELATIVE:g}")
         if ordered and _close(mine, theirs, False):
-            return Verdict(False, "the same rows in another order, and the gold query orders them")
+            return Verdict(False, REORDERED, reordered=True)
     count = sum(missing.values())
     example = next(row for row in theirs if row in missing)
     return Verdict(False, f"{count} of {len(gold)} gold rows are missing, such as {_shown(example)}")
@@ -106,10 +173,10 @@ def _holds_float(rows: Sequence[Row]) -> bool:
 
 
 def _sizes(predicted: Sequence[Row], gold: Sequence[Row]) -> Verdict | None:
+    if predicted and gold and len(predicted[0]) != len(gold[0]):
+        return Verdict(False, f"{len(predicted[0])} columns, gold has {len(gold[0])}")
     if len(predicted) != len(gold):
         return Verdict(False, f"{len(predicted)} rows, gold has {len(gold)}")
-    if predicted and len(predicted[0]) != len(gold[0]):
-        return Verdict(False, f"{len(predicted[0])} columns, gold has {len(gold[0])}")
     return None
 
 

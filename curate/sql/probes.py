@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from curate.sql.canonical import SqlParseError, parse, repair_quotes
+from curate.sql.canonical import SqlParseError, order_keys_added, parse, repair_quotes
 from curate.sql.compare import digest
 from curate.sql.findings import Block, Finding, blocks_of
 from curate.sql.schema import Schema, quoted
@@ -161,37 +161,16 @@ def _reads_in_order(tree: exp.Expr) -> bool:
 
 def _tie_probe(tree: exp.Expr) -> TieProbe | None:
     """None where the outermost query has no ORDER BY with LIMIT, or its keys cannot be outputs as well."""
-    order, limit = tree.args.get("order"), tree.args.get("limit")
-    if not isinstance(tree, exp.Select) or order is None or limit is None or tree.args.get("distinct"):
+    limit = tree.args.get("limit")
+    if limit is None or tree.args.get("order") is None:
         return None
     count, skip = _number(limit.expression), _number_of(tree.args.get("offset"))
-    if (
-        count is None
-        or skip is None
-        or any(e.is_star and not isinstance(e, exp.Count) for e in tree.expressions)
-    ):
+    probe = order_keys_added(tree)
+    if probe is None or count is None or skip is None:
         return None
-    keys = [_key(ordered.this, tree) for ordered in order.expressions]
-    if any(key is None for key in keys):
-        return None
-    probe = tree.copy()
-    outputs = len(probe.expressions)
-    probe.set("expressions", [*probe.expressions, *(k.copy() for k in keys if k is not None)])
     probe.set("limit", exp.Limit(expression=exp.Literal.number(skip + count + TIED)))
     probe.set("offset", None)
-    return TieProbe(probe.sql(dialect="sqlite"), outputs, skip, count)
-
-
-def _key(key: exp.Expr, select: exp.Expr) -> exp.Expr | None:
-    """An ORDER BY key as an output: positions and output names stand for the outputs' expressions."""
-    if isinstance(key, exp.Literal):
-        place = int(key.name) if key.name.isdigit() else 0
-        return select.expressions[place - 1].unalias() if 1 <= place <= len(select.expressions) else None
-    named: dict[str, exp.Expr] = {e.alias.lower(): e.unalias() for e in select.expressions if e.alias}
-    if isinstance(key, exp.Column) and not key.table:
-        return named.get(key.name.lower(), key)
-    hidden = any(not c.table and c.name.lower() in named for c in key.find_all(exp.Column))
-    return None if hidden else key
+    return TieProbe(probe.sql(dialect="sqlite"), len(tree.expressions), skip, count)
 
 
 def _number(node: exp.Expr | None) -> int | None:

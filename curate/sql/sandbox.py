@@ -28,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from curate.sql.compare import MODES
+from curate.sql.compare import MODES, orders
 from curate.sql.sandbox_worker import GOLD, PLACE
 
 Status = Literal["ok", "error", "timeout", "too_many_rows", "denied", "no_database", "crashed"]
@@ -37,6 +37,7 @@ BATCH = 64  # queries a message
 LOW = 32  # unanswered queries at which a worker gets its next message
 PIPE_BYTES = 32_768  # a pipe holds 65,536
 GRACE_S = 0.5  # past the deadline before a worker is killed
+FAILED_STARTS = 5  # in a row before it is an error
 START_S = 30.0  # a worker may take to start on a busy machine
 
 
@@ -173,6 +174,7 @@ class Sandbox:
         self.limits = limits or Limits()
         self.size = workers
         self._workers: list[_Worker] = []
+        self._failed_starts = 0  # since one succeeded
 
     def __enter__(self) -> Self:
         return self
@@ -315,6 +317,7 @@ class Sandbox:
             start, worker.since = end, time.monotonic()
             if value == "ready":
                 worker.ready = True
+                self._failed_starts = 0
             else:
                 answers[worker.batch.popleft().index] = value
                 worker.done += 1
@@ -340,7 +343,9 @@ class Sandbox:
         in_gold = phase == GOLD
         _end(worker)
         if not was_ready:
-            raise OSError("a sandbox worker could not be started")
+            self._failed_starts += 1
+            if self._failed_starts > FAILED_STARTS:
+                raise OSError("sandbox workers cannot be started")
         if batch:
             job = batch[min(at, len(batch) - 1)]
             batch.remove(job)
@@ -356,23 +361,30 @@ class Sandbox:
 
 
 def _run_message(query: Query, mode: str | None) -> tuple[Any, ...]:
-    ordered = mode is not None and _orders(query.sql)
+    ordered = mode is not None and _orders(query.sql, mode)
     return ("run", query.database, query.sql, mode, ordered, query.reverse)
 
 
 def _judge_message(pair: Pair, mode: str) -> tuple[Any, ...]:
-    golds = tuple((sql, mode != "bird" and _orders(sql)) for sql in pair.golds)
+    golds = tuple((sql, *_order(sql, mode)) for sql in pair.golds)
     return ("judge", pair.database, pair.predicted, golds, mode)
 
 
 @lru_cache(maxsize=100_000)
-def _orders(sql: str) -> bool:
-    """Whether the outermost query orders its result; parsed only where the word is there."""
-    if "order" not in sql.lower():
-        return False
-    from curate.sql.canonical import outermost_order
+def _orders(sql: str, mode: str) -> bool:
+    return orders(sql, mode)
 
-    return outermost_order(sql)
+
+@lru_cache(maxsize=100_000)
+def _order(sql: str, mode: str) -> tuple[bool, str | None]:
+    """Whether a gold orders its result, and the same query with the values it orders by as further outputs."""
+    if not orders(sql, mode):
+        return False, None
+    if mode != "strict":
+        return True, None
+    from curate.sql.canonical import with_order_keys
+
+    return True, with_order_keys(sql)
 
 
 def _execution(answer: tuple[Any, ...]) -> Execution:

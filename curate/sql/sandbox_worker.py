@@ -91,26 +91,41 @@ class Worker:
             return ("ok", columns, (), len(rows), digest, None, time.perf_counter() - started, nulls)
         return ("ok", columns, tuple(rows), len(rows), None, None, time.perf_counter() - started, nulls)
 
-    def judge(self, database: str, predicted: str, golds: tuple[tuple[str, bool], ...], mode: str) -> JUDGED:
-        """golds: (SQL, whether it orders its result)."""
+    def judge(
+        self, database: str, predicted: str, golds: tuple[tuple[str, bool, str | None], ...], mode: str
+    ) -> JUDGED:
+        """golds: (SQL, whether it orders its result, the same with the values it orders by as further outputs)."""
         started = time.perf_counter()
         self.mark(GOLD)
-        held = [(self._gold(database, sql), ordered) for sql, ordered in golds]
+        held = [(self._gold(database, gold[0]), gold) for gold in golds]
         self.mark(PREDICTED)
-        ran = [(gold.rows, ordered) for gold, ordered in held if gold.rows is not None]
+        ran = [(gold, told) for gold, told in held if gold.refusal is None]
         refusals = tuple(gold.refusal for gold, _ in held if gold.refusal is not None)
         try:
-            _, rows = self._run(database, predicted, False)
+            columns, rows = self._run(database, predicted, False)
         except _Refused as refused:
             return (refused.status, refused.detail, refusals, -1, None, False, time.perf_counter() - started)
         reason = None
-        for index, (gold_rows, ordered) in enumerate(ran):
-            verdict = self.compare.compare(rows, gold_rows, mode, ordered=ordered)
+        for index, (gold, (_, ordered, keyed)) in enumerate(ran):
+            if mode == "strict" and len(columns) != gold.width:
+                reason = reason or f"{len(columns)} columns, gold has {gold.width}"
+                continue
+            verdict = self.compare.compare(rows, gold.rows, mode, ordered=ordered)
+            if verdict.reordered and keyed is not None:
+                keys = self._keys(database, keyed, gold)
+                verdict = self.compare.compare(rows, gold.rows, mode, ordered=ordered, keys=keys)
             if verdict.match:
-                empty = not gold_rows
+                empty = not gold.rows
                 return ("ok", None, refusals, index, verdict.reason, empty, time.perf_counter() - started)
             reason = reason or verdict.reason
         return ("ok", None, refusals, -1, reason, not rows, time.perf_counter() - started)
+
+    def _keys(self, database: str, keyed: str, gold: "_Gold") -> "list[tuple[Any, ...]] | None":
+        """The values that a gold's rows were ordered by; None where the wider query gives other rows."""
+        wider = self._gold(database, keyed)
+        if wider.refusal is not None or [row[: gold.width] for row in wider.rows] != gold.rows:
+            return None
+        return [row[gold.width :] for row in wider.rows]
 
     def _gold(self, database: str, sql: str) -> "_Gold":
         """A gold's result, executed once while it is remembered. What may be a passing fault is not."""
@@ -119,13 +134,13 @@ class Worker:
             self.golds.move_to_end(key)
             return self.golds[key]
         try:
-            _, rows = self._run(database, sql, False)
+            columns, rows = self._run(database, sql, False)
         except _Refused as refused:
-            gold = _Gold(None, (refused.status, refused.detail))
+            gold = _Gold([], 0, (refused.status, refused.detail))
             if refused.status in ("timeout", "no_database"):
                 return gold
         else:
-            gold = _Gold(rows, None)
+            gold = _Gold(rows, len(columns), None)
         self.golds[key] = gold
         self.gold_cells += gold.cells
         while self.gold_cells > GOLD_CELLS:
@@ -258,14 +273,15 @@ class Worker:
 
 
 class _Gold(NamedTuple):
-    """A gold's rows, or (status, detail) of why there are none."""
+    """A gold's rows and their number of columns, or (status, detail) of why there are none."""
 
-    rows: "list[tuple[Any, ...]] | None"
+    rows: list[tuple[Any, ...]]
+    width: int
     refusal: "tuple[str, str] | None"
 
     @property
     def cells(self) -> int:
-        return 1 + (len(self.rows) * len(self.rows[0]) if self.rows else 0)
+        return 1 + len(self.rows) * self.width
 
 
 class _Refused(Exception):

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from curate.sql.compare import MODES, compare, digest
+from curate.sql.compare import MODES, compare, digest, orders
 from curate.sql.sandbox import Execution, Limits, Pair, Query, Sandbox
 from curate.sql.sandbox_worker import Worker
 
@@ -250,16 +250,53 @@ def test_judging_equals_executing_and_comparing(sandbox, database):
         "SELECT name FROM person WHERE 1 = 0",
         "SELECT NULL FROM person",
     ]
-    rows = {s: e.rows for s, e in zip(sqls, run(sandbox, database, *sqls), strict=True)}
+    results = dict(zip(sqls, run(sandbox, database, *sqls), strict=True))
     for mode in MODES:
-        found = judge(sandbox, database, *[(a, b) for a in sqls for b in sqls], mode=mode)
-        wanted = [
-            compare(rows[a], rows[b], mode, ordered="ORDER" in b and mode != "bird")
-            for a in sqls
-            for b in sqls
-        ]
-        assert [f.match for f in found] == [w.match for w in wanted]
-        assert [f.reason for f in found] == [w.reason for w in wanted]
+        pairs = [(a, b) for a in sqls for b in sqls]
+        for (a, b), found in zip(pairs, judge(sandbox, database, *pairs, mode=mode), strict=True):
+            mine, theirs = results[a], results[b]
+            wanted = compare(mine.rows, theirs.rows, mode, ordered=orders(b, mode))
+            if mode == "strict" and len(mine.columns) != len(theirs.columns):
+                assert not found.match
+                assert "columns, gold has" in (found.reason or "")
+            else:
+                assert (found.match, found.reason) == (wanted.match, wanted.reason)
+
+
+def test_strict_counts_the_columns_of_empty_results(sandbox, database):
+    none = "SELECT {} FROM person WHERE 1 = 0"
+    same, other = judge(
+        sandbox,
+        database,
+        (none.format("name"), none.format("age")),
+        (none.format("name, age"), none.format("age")),
+    )
+    assert same.match
+    assert not other.match
+    assert other.reason == "2 columns, gold has 1"
+
+
+def test_rows_that_order_by_does_not_tell_apart_may_change_places(sandbox, database):
+    by_age = "SELECT name FROM person ORDER BY age DESC"  # two are 41
+    by_name_too = "SELECT name FROM person ORDER BY age DESC, name DESC"
+    other_way = "SELECT name FROM person ORDER BY age DESC, name"
+    youngest_first = "SELECT name FROM person ORDER BY age"
+    limited = by_age + " LIMIT 2"
+    found = judge(
+        sandbox,
+        database,
+        (by_name_too, by_age),
+        (other_way, by_age),
+        (other_way, by_name_too),
+        (youngest_first, by_age),
+        (by_name_too + " LIMIT 2", limited),
+        (other_way + " LIMIT 2", limited),
+        (
+            "SELECT name FROM person ORDER BY 0 - age, id DESC",
+            "SELECT name AS n FROM person ORDER BY 0 - age",
+        ),
+    )
+    assert [f.match for f in found] == [True, True, False, False, True, True, True]
 
 
 def test_a_gold_runs_once_in_a_worker(database, monkeypatch):
@@ -268,7 +305,7 @@ def test_a_gold_runs_once_in_a_worker(database, monkeypatch):
     run_sql = Worker._run
     monkeypatch.setattr(Worker, "_run", lambda self, d, sql, r: ran.append(sql) or run_sql(self, d, sql, r))
     for predicted in ("SELECT 1", "SELECT 2", "SELECT 3"):
-        worker.judge(str(database), predicted, (("SELECT count(*) FROM pet", False),), "strict")
+        worker.judge(str(database), predicted, (("SELECT count(*) FROM pet", False, None),), "strict")
     assert ran == ["SELECT count(*) FROM pet", "SELECT 1", "SELECT 2", "SELECT 3"]
 
 
