@@ -90,7 +90,7 @@ def examine(sql: str, schema: Schema, dialect: str = "sqlite") -> list[Finding]:
     try:
         written = parse(sql, dialect)
         tree = repair_quotes(written, schema)
-        blocks = _blocks(tree, schema)
+        blocks = blocks_of(tree, schema)
     except (SqlParseError, RecursionError) as error:
         return [Finding("unparsable", str(error))]
     found: list[Finding] = []
@@ -112,11 +112,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return by_lower[close[0]] if close else None
 
 
-def blocks_of(tree: exp.Expr, schema: Schema) -> list[Block]:
-    """Every SELECT of a tree whose quotes are repaired."""
-    return _blocks(tree, schema)
-
-
 def is_text(type_: str) -> bool:
     """Whether a declared type has text affinity in SQLite."""
     low = type_.lower()
@@ -128,7 +123,8 @@ def is_number(type_: str) -> bool:
     return not is_text(type_) and any(t in low for t in _NUMERIC)
 
 
-def _blocks(tree: exp.Expr, schema: Schema) -> list[Block]:
+def blocks_of(tree: exp.Expr, schema: Schema) -> list[Block]:
+    """Every SELECT of a tree whose quotes are repaired."""
     tables = {t.name.lower(): {c.name.lower(): c.type for c in t.columns} for t in schema.tables}
     made: dict[int, Block] = {}
     for scope in scopes(tree):
@@ -370,7 +366,7 @@ def _numeral(text: str) -> bool:
     return True
 
 
-def _joins(block: Block) -> Iterator[Finding]:
+def _joins(block: Block, schema: Schema) -> Iterator[Finding]:
     """Unused and unconnected sources. A source that links two others is used."""
     if len(block.sources) < 2:
         return
@@ -383,14 +379,10 @@ def _joins(block: Block) -> Iterator[Finding]:
     for part in _unconnected(names, links):
         yield Finding("cartesian_join", f"nothing joins {part} to {names[0]}")
     outer = {j.this.alias_or_name.lower() for j in block.select.args.get("joins") or [] if j.side}
-    for name in names[1:] if len(names) > 1 else ():
+    for name in names[1:]:
         partners = {next(iter(link - {name}), name) for link in links if name in link}
         if name not in used and len(partners) == 1 and block.sources[name].table and name not in outer:
             yield Finding("unused_join", f"{block.sources[name].table} is joined, and nothing else uses it")
-
-
-def _joins_check(block: Block, schema: Schema) -> Iterator[Finding]:
-    yield from _joins(block)
 
 
 def _links(block: Block) -> tuple[list[frozenset[str]], set[str] | None]:
@@ -594,7 +586,7 @@ _BLOCK_CHECKS: tuple[Callable[[Block, Schema], Iterator[Finding]], ...] = (
     _whole_table,
     _unordered_limit,
     _type_mismatches,
-    _joins_check,
+    _joins,
     _bare_columns,
     _fan_outs,
 )

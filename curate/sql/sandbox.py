@@ -120,14 +120,10 @@ class Judgement:
 
 @dataclass(slots=True)
 class _Job:
-    """A distinct query or pair. `alone`: it was at work when a worker died, and has one more try by itself.
-
-    most_s: seconds it may take.
-    """
+    """A distinct query or pair. `alone`: it was at work when a worker died, and has one more try by itself."""
 
     index: int
     message: tuple[Any, ...]
-    most_s: float
     alone: bool = False
 
 
@@ -149,8 +145,13 @@ class _Worker:
 
     def at(self) -> tuple[int, int]:
         """Which job of the batch the process is at (0 is the next one to be answered), and in which phase."""
-        begun, phase = PLACE.unpack_from(self.place, 0)
+        begun, phase, _ = PLACE.unpack_from(self.place, 0)
         return max(0, begun - self.done - 1), phase
+
+    def silent_s(self, now: float) -> float:
+        """Seconds since it was last heard of, or began to run the SQL it is at."""
+        began: float = PLACE.unpack_from(self.place, 0)[2]
+        return now - max(self.since, min(now, began))
 
     @property
     def has_read(self) -> bool:
@@ -198,9 +199,9 @@ class Sandbox:
         distinct: dict[Query, int] = {}
         for query in queries:
             distinct.setdefault(query, len(distinct))
-        jobs = [_Job(i, _run_message(query, digest), self.limits.timeout_s) for query, i in distinct.items()]
+        jobs = [_Job(i, _run_message(query, digest)) for query, i in distinct.items()]
         answers = self._answers(jobs)
-        found = [_execution(answers[i]) for i in range(len(jobs))]
+        found = [Execution(*answers[i]) for i in range(len(jobs))]
         return [found[distinct[query]] for query in queries]
 
     def judge(self, pairs: Sequence[Pair], mode: str) -> list[Judgement]:
@@ -214,10 +215,7 @@ class Sandbox:
         distinct: dict[Pair, int] = {}
         for pair in pairs:
             distinct.setdefault(pair, len(distinct))
-        most = self.limits.timeout_s
-        jobs = [
-            _Job(i, _judge_message(pair, mode), most * (1 + len(pair.golds))) for pair, i in distinct.items()
-        ]
+        jobs = [_Job(i, _judge_message(pair, mode)) for pair, i in distinct.items()]
         answers = self._answers(jobs)
         found = [_judgement(answers[i], len(pair.golds)) for pair, i in distinct.items()]
         return [found[distinct[pair]] for pair in pairs]
@@ -281,14 +279,12 @@ class Sandbox:
         """Seconds a worker may be silent, or None when nothing is expected of it."""
         if not worker.ready:
             return START_S
-        if not worker.batch:
-            return None
-        return worker.batch[min(worker.at()[0], len(worker.batch) - 1)].most_s + GRACE_S
+        return self.limits.timeout_s + GRACE_S if worker.batch else None
 
     def _patience(self) -> float:
         now = time.monotonic()
         left = [
-            worker.since + allowed - now
+            allowed - worker.silent_s(now)
             for worker in self._workers
             if (allowed := self._allowed(worker)) is not None
         ]
@@ -299,7 +295,7 @@ class Sandbox:
         return [
             worker
             for worker in self._workers
-            if (allowed := self._allowed(worker)) is not None and now - worker.since > allowed
+            if (allowed := self._allowed(worker)) is not None and worker.silent_s(now) > allowed
         ]
 
     def _receive(self, worker: _Worker, answers: dict[int, tuple[Any, ...]]) -> bool:
@@ -385,10 +381,6 @@ def _order(sql: str, mode: str) -> tuple[bool, str | None]:
     from curate.sql.canonical import with_order_keys
 
     return True, with_order_keys(sql)
-
-
-def _execution(answer: tuple[Any, ...]) -> Execution:
-    return Execution(*answer)
 
 
 def _judgement(answer: tuple[Any, ...], golds: int) -> Judgement:

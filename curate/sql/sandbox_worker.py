@@ -35,8 +35,9 @@ FETCH = 256  # rows
 FLUSH_S = 0.02
 GOLD_CELLS = 2_000_000  # of cached gold results
 
-# What the parent reads from the shared memory: two numbers, the messages begun since the start and the phase.
-PLACE = struct.Struct("<QQ")
+# What the parent reads from the shared memory: the messages begun since the start, the phase, and when the SQL it is
+# at began to run (time.monotonic, which all processes share). Native order: each number is written at once.
+PLACE = struct.Struct("@QQd")
 PREDICTED, GOLD = 0, 1
 
 # status, detail, (status, detail) of golds that did not run, place of the gold it equals among those that did
@@ -77,10 +78,14 @@ class Worker:
         self.compare = _load_compare()
         self.golds: OrderedDict[tuple[str, str], _Gold] = OrderedDict()
         self.gold_cells = 0
-        self.mark: Callable[[int], None] = lambda phase: None
+        self.files: dict[str, tuple[int, int, int]] = {}
+        self.phase = PREDICTED
+        self.mark: Callable[[], None] = lambda: None
 
     def run(self, database: str, sql: str, mode: str | None, ordered: bool, reverse: bool) -> ANSWER:
         started = time.perf_counter()
+        self._notice_change(database)
+        self.phase = PREDICTED
         try:
             columns, rows = self._run(database, sql, reverse)
         except _Refused as refused:
@@ -96,9 +101,10 @@ class Worker:
     ) -> JUDGED:
         """golds: (SQL, whether it orders its result, the same with the values it orders by as further outputs)."""
         started = time.perf_counter()
-        self.mark(GOLD)
+        self._notice_change(database)
+        self.phase = GOLD
         held = [(self._gold(database, gold[0]), gold) for gold in golds]
-        self.mark(PREDICTED)
+        self.phase = PREDICTED
         ran = [(gold, told) for gold, told in held if gold.refusal is None]
         refusals = tuple(gold.refusal for gold, _ in held if gold.refusal is not None)
         try:
@@ -119,6 +125,21 @@ class Worker:
                 return ("ok", None, refusals, index, verdict.reason, empty, time.perf_counter() - started)
             reason = reason or verdict.reason
         return ("ok", None, refusals, -1, reason, not rows, time.perf_counter() - started)
+
+    def _notice_change(self, database: str) -> None:
+        """Forget what is known of a database whose file is another one than before."""
+        try:
+            found = os.stat(database)
+            mark = (found.st_ino, found.st_size, found.st_mtime_ns)
+        except OSError:
+            mark = (0, 0, 0)
+        if self.files.setdefault(database, mark) == mark:
+            return
+        self.files[database] = mark
+        for key in [k for k in self.connections if k[0] == database]:
+            self.connections.pop(key).close()
+        for gold in [k for k in self.golds if k[0] == database]:
+            self.gold_cells -= self.golds.pop(gold).cells
 
     def _keys(self, database: str, keyed: str, gold: "_Gold") -> "list[tuple[Any, ...]] | None":
         """The values that a gold's rows were ordered by; None where the wider query gives other rows."""
@@ -152,6 +173,7 @@ class Worker:
             raise _Refused("denied", f"the SQL is {len(sql):,} characters long, the limit is {SQL_BYTES:,}")
         if _EXPLAIN.match(sql):
             raise _Refused("denied", "EXPLAIN is no query")
+        self.mark()
         self.deadline = time.monotonic() + self.timeout_s
         self.looks, self.spent = 0, ""
         try:
@@ -331,8 +353,8 @@ def _framed(value: Any) -> bytes:
 def _serve(worker: Worker, place: mmap.mmap, stdin: BinaryIO, stdout: BinaryIO) -> None:
     begun = 0
 
-    def mark(phase: int) -> None:
-        PLACE.pack_into(place, 0, begun, phase)
+    def mark() -> None:
+        PLACE.pack_into(place, 0, begun, worker.phase, time.monotonic())
 
     worker.mark = mark
     methods: dict[str, Callable[..., tuple[Any, ...]]] = {"run": worker.run, "judge": worker.judge}
@@ -341,7 +363,8 @@ def _serve(worker: Worker, place: mmap.mmap, stdin: BinaryIO, stdout: BinaryIO) 
         since = time.monotonic()
         for name, *arguments in batch:
             begun += 1
-            mark(PREDICTED)
+            worker.phase = PREDICTED
+            mark()
             held.append(_framed(methods[name](*arguments)))
             now = time.monotonic()
             if now - since > FLUSH_S:

@@ -8,7 +8,6 @@ which the original database does not. After "Semantic Evaluation for Text-to-SQL
 (Zhong et al., 2020), with near-misses made from the syntax tree and values taken from the conditions.
 """
 
-import hashlib
 import json
 import shutil
 import sqlite3
@@ -22,7 +21,7 @@ from urllib.parse import quote
 from sqlglot import exp
 
 from curate.sql.canonical import SqlParseError, parse, repair_quotes
-from curate.sql.findings import Block, blocks_of, is_number
+from curate.sql.findings import Block, blocks_of, examine, is_number
 from curate.sql.mutate import Mutant, mutants
 from curate.sql.probes import TieProbe, probes
 from curate.sql.sandbox import Judgement, Pair, Query, Sandbox
@@ -64,17 +63,18 @@ PROFILES = (
 class Suite:
     """folder: of the neighbours `1.sqlite`, `2.sqlite`, ... fits: gold SQL to the numbers of the neighbours on which
     it tells a mutant apart. On the others nothing is to be learnt of that gold, or its result there is a matter of
-    chance (a tie at its LIMIT).
+    chance (a tie at its LIMIT); a gold whose result may be chance anywhere (see `steady`) fits none.
 
-    Counts over all golds: mutants made; `original` of them told apart by the database itself; `killed` by the
-    suite; `known` by some candidate, chosen or not; the rest of the mutants no candidate told apart: they are
-    equivalent, or too close for this method.
+    Counts: golds; `steady` of them; over the steady ones, mutants made; `original` of them told apart by the
+    database itself; `killed` by the suite; `known` by some candidate, chosen or not; the rest of the mutants no
+    candidate told apart: they are equivalent, or too close for this method.
     """
 
     folder: Path
     fits: Mapping[str, tuple[int, ...]]
     databases: int = 0
     golds: int = 0
+    steady: int = 0
     mutants: int = 0
     original: int = 0
     known: int = 0
@@ -101,7 +101,7 @@ def load_suite(folder: Path) -> Suite | None:
     return Suite(folder, fits, *(about[k] for k in _COUNTS))
 
 
-_COUNTS = ("databases", "golds", "mutants", "original", "known", "killed")
+_COUNTS = ("databases", "golds", "steady", "mutants", "original", "known", "killed")
 
 
 def build_suite(
@@ -117,17 +117,17 @@ def build_suite(
 ) -> Suite:
     """Make `candidates` neighbours of a database and keep at most `most` of them, in `folder`.
 
-    Golds that do not run are left out. Same database, golds and seed: same files. Raises SchemaError, OSError.
+    Golds that do not run, or are not `steady`, are left out. Same database, golds and seed: same files.
+    Raises SchemaError, OSError.
     """
     schema = read_sqlite(database)
     golds = sorted(set(golds))
-    made = {gold: mutants(gold, schema) for gold in golds}
-    pairs = [(gold, mutant) for gold in golds for mutant in made[gold]]
+    ties = steady(golds, schema)
+    pairs = [(gold, mutant) for gold in ties for mutant in mutants(gold, schema)]
     missed = missed_mutants(database, pairs, sandbox, mode)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     world = read_world(database, schema, golds)
-    ties = tie_probes(golds, schema)
     kills: list[set[int]] = []
     for i in range(candidates):
         path = folder / f"candidate-{i}.sqlite"
@@ -147,6 +147,7 @@ def build_suite(
         {gold: tuple(numbers) for gold, numbers in sorted(fits.items())},
         databases=len(chosen),
         golds=len(golds),
+        steady=len(ties),
         mutants=len(pairs),
         original=len(pairs) - len(missed),
         known=len(set().union(*kills)),
@@ -170,8 +171,8 @@ def judge_on_suites(
     for place, (pair, judgement) in enumerate(zip(pairs, found, strict=True)):
         suite = suites.get(pair.database)
         if judgement.match and suite is not None:
-            for neighbour, golds in _fitting(suite, pair.golds):
-                asked.append((place, neighbour, Pair(str(neighbour), pair.predicted, golds)))
+            for neighbour in _fitting(suite, pair.golds):
+                asked.append((place, neighbour, Pair(str(neighbour), pair.predicted, pair.golds)))
     answers = sandbox.judge([pair for _, _, pair in asked], mode)
     for (place, neighbour, pair), answer in zip(asked, answers, strict=True):
         if found[place].match and not answer.match and len(answer.failed) < len(pair.golds):
@@ -179,11 +180,10 @@ def judge_on_suites(
     return found
 
 
-def _fitting(suite: Suite, golds: Sequence[str]) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Neighbours on which every accepted SQL has something to say."""
-    numbers = sorted({n for gold in golds for n in suite.fits.get(gold, ())})
-    for number in numbers:
-        yield suite.folder / f"{number}.sqlite", tuple(golds)
+def _fitting(suite: Suite, golds: Sequence[str]) -> list[Path]:
+    """Neighbours that fit every accepted SQL: elsewhere the one that the prediction equals may be left to chance."""
+    numbers = set.intersection(*(set(suite.fits.get(gold, ())) for gold in golds)) if golds else set()
+    return [suite.folder / f"{number}.sqlite" for number in sorted(numbers)]
 
 
 def _refuted(original: Judgement, answer: Judgement, neighbour: Path) -> Judgement:
@@ -205,8 +205,23 @@ def _refuted(original: Judgement, answer: Judgement, neighbour: Path) -> Judgeme
 Case = tuple[str, Mutant]  # a gold and a mutant of it
 
 
-def tie_probes(golds: Sequence[str], schema: Schema) -> dict[str, TieProbe]:
-    return {gold: tie for gold in golds if (tie := probes(gold, schema).tie) is not None}
+CHANCE = frozenset({"limit_without_order", "bare_column", "nondeterministic"})
+
+
+def steady(golds: Sequence[str], schema: Schema) -> dict[str, TieProbe | None]:
+    """The golds whose result the rows decide, each with the probe for a tie at its LIMIT, if it has one.
+
+    Left out: SQL that calls chance, LIMIT without ORDER BY, bare columns, and a LIMIT whose ties cannot be looked
+    for (within a subquery, or beside `*` or DISTINCT). On other rows a right answer could differ from those.
+    """
+    found: dict[str, TieProbe | None] = {}
+    for gold in golds:
+        if any(f.check in CHANCE or f.check == "unparsable" for f in examine(gold, schema)):
+            continue
+        tie = probes(gold, schema).tie
+        if sum(1 for _ in parse(gold).find_all(exp.Limit)) == (tie is not None):
+            found[gold] = tie
+    return found
 
 
 def missed_mutants(database: Path, pairs: Sequence[Case], sandbox: Sandbox, mode: str) -> list[Case]:
@@ -216,13 +231,15 @@ def missed_mutants(database: Path, pairs: Sequence[Case], sandbox: Sandbox, mode
 
 
 def told_apart(
-    database: Path, cases: Sequence[Case], ties: Mapping[str, TieProbe], sandbox: Sandbox, mode: str
+    database: Path, cases: Sequence[Case], ties: Mapping[str, TieProbe | None], sandbox: Sandbox, mode: str
 ) -> set[int]:
     """Places of the cases that the database tells apart. A gold that ties at its LIMIT there tells nothing."""
-    asked = sorted({gold for gold, _ in cases} & ties.keys())
-    results = sandbox.run([Query(str(database), ties[gold].sql) for gold in asked])
+    asked = [(g, tie) for g in dict.fromkeys(g for g, _ in cases) if (tie := ties[g]) is not None]
+    results = sandbox.run([Query(str(database), tie.sql) for _, tie in asked])
     chance = {
-        g for g, r in zip(asked, results, strict=True) if not r.ok or ties[g].finding(r.rows) is not None
+        gold
+        for (gold, tie), result in zip(asked, results, strict=True)
+        if not result.ok or tie.finding(result.rows) is not None
     }
     places = [i for i, (gold, _) in enumerate(cases) if gold not in chance]
     pairs = [Pair(str(database), cases[i][1].sql, (cases[i][0],)) for i in places]
@@ -559,9 +576,3 @@ def _spread(pool: Sequence[Any], count: int, random: Random) -> list[Any]:
     if all(isinstance(v, int) for v in pool):
         return random.sample(range(int(low) - 3, max(int(high), int(low) + 4 * count)), count)
     return [low + (high - low + 1) * place / (4 * count) for place in random.sample(range(4 * count), count)]
-
-
-def suite_key(database: bytes | str, golds: Sequence[str]) -> str:
-    """32 hexadecimal digits of what a suite is made from: the digest of its database, and the golds."""
-    text = json.dumps([VERSION, str(database), sorted(set(golds))], ensure_ascii=False)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -10,8 +10,8 @@ from pydantic import Field, field_validator
 from curate.ledger import decisions
 from curate.sql import findings, probes
 from curate.sql.findings import Finding, examine, foreign_dialect
-from curate.sql.probes import ColumnValue, Probes, same_rows
-from curate.sql.sandbox import Execution, Limits, Query, Sandbox
+from curate.sql.probes import Probes, same_rows
+from curate.sql.sandbox import Execution, Limits, Pair, Query, Sandbox
 from curate.sql.schema import Schema
 from curate.step import Context, Output, Step, Use
 
@@ -77,6 +77,7 @@ class Validate(Step):
         with Sandbox(workers=1, limits=limits) as sandbox:
             found = _execute(rows, sandbox, ctx)
             runs = {gold: done for gold, done in found.items() if done.ok}
+            differ = _differing(rows, runs, sandbox, ctx)
             doubts = self._doubts(
                 {(r[1], r[2]): runs[r[1], r[2]] for r in rows if (r[1], r[2]) in runs}, sandbox, ctx
             )
@@ -87,7 +88,10 @@ class Validate(Step):
             done = found.get((db_id, sql))
             said += _judged(row_id, db_id, sql, dialect, done, ctx)
             said += self._flagged(row_id, doubts.get((db_id, sql), []))
-            said += _alternatives(row_id, done, [(g, found.get((db_id, g))) for g in golds or () if g != sql])
+            others = [g for g in golds or () if g != sql]
+            said += _alternatives(
+                row_id, [(g, found.get((db_id, g))) for g in others], differ.get(row_id, {})
+            )
             digests.append(done.digest if done is not None and done.ok else None)
             sizes.append(done.row_count if done is not None and done.ok else None)
         columns = frame.select(
@@ -159,17 +163,34 @@ def _explained(sql: str, error: str, schema: Schema | None) -> list[str]:
     return found + ([f"it reads as {other}"] if other else [])
 
 
+def _differing(
+    rows: list[tuple[Any, ...]], runs: dict[Gold, Execution], sandbox: Sandbox, ctx: Context
+) -> dict[str, dict[str, str]]:
+    """Accepted SQL whose result is not that of the first gold, by row, with why."""
+    asked = [
+        (row_id, other, Pair(str(ctx.databases.path(db_id)), other, (sql,)))
+        for row_id, db_id, sql, golds, _ in rows
+        for other in golds or ()
+        if other != sql and (db_id, sql) in runs and (db_id, other) in runs
+    ]
+    judged = sandbox.judge([pair for _, _, pair in asked], ctx.comparison)
+    differ: dict[str, dict[str, str]] = {}
+    for (row_id, other, _), found in zip(asked, judged, strict=True):
+        if not found.match and not found.failed:
+            differ.setdefault(row_id, {})[other] = found.reason or found.status
+    return differ
+
+
 def _alternatives(
-    row_id: str, first: Execution | None, others: list[tuple[str, Execution | None]]
+    row_id: str, others: list[tuple[str, Execution | None]], differ: dict[str, str]
 ) -> Iterator[dict[str, Any]]:
     for gold, done in others:
-        if done is None:
-            continue
-        if not done.ok:
+        if done is not None and not done.ok:
             detail = f"{done.status}: {done.error}: {gold}"
             yield {"row_id": row_id, "action": "flag", "reason": "alternative_fails", "detail": detail}
-        elif first is not None and first.ok and first.digest != done.digest:
-            yield {"row_id": row_id, "action": "flag", "reason": "alternative_differs", "detail": gold}
+        elif gold in differ:
+            detail = f"{differ[gold]}: {gold}"
+            yield {"row_id": row_id, "action": "flag", "reason": "alternative_differs", "detail": detail}
 
 
 # Findings that need the database
@@ -233,8 +254,4 @@ def _look_up_values(cases: Iterable[_Case], sandbox: Sandbox) -> None:
     absent = [pair for pair, found in zip(asked, there, strict=True) if found.ok and not found.rows]
     held = sandbox.run([case.query(value.values()) for case, value in absent])
     for (case, value), found in zip(absent, held, strict=True):
-        case.found.append(_nearest(value, found))
-
-
-def _nearest(value: ColumnValue, held: Execution) -> Finding:
-    return value.absent([row[0] for row in held.rows])
+        case.found.append(value.absent([row[0] for row in found.rows]))

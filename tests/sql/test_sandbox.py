@@ -322,6 +322,38 @@ def test_a_hanging_prediction_is_wrong_and_a_hanging_gold_is_no_gold(database):
     assert found[2].failed[0][0] == "timeout"
 
 
+def test_a_database_that_is_replaced_is_read_anew(sandbox, database, tmp_path):
+    path = tmp_path / "changing.sqlite"
+    counted = "SELECT count(*) FROM person"
+    shutil.copy(database, path)
+    assert run(sandbox, path, counted)[0].rows == ((4,),)
+    assert judge(sandbox, path, ("SELECT 4", counted))[0].match
+    other = tmp_path / "other.sqlite"
+    shutil.copy(database, other)
+    connection = sqlite3.connect(other)
+    connection.execute("DELETE FROM person WHERE id > 1")
+    connection.commit()
+    connection.close()
+    os.replace(other, path)
+    assert judge(sandbox, path, ("SELECT 4", counted), ("SELECT 1", counted))[1].match
+    assert run(sandbox, path, counted)[0].rows == ((1,),)
+    path.unlink()
+    assert run(sandbox, path, counted)[0].status == "no_database"
+
+
+def test_a_hanging_prediction_ends_at_its_own_deadline(database):
+    """Not at that of prediction and golds together."""
+    text = "replace(hex(zeroblob({})), '0', 'a')"
+    hang = f"SELECT instr({text.format(2_000_000)}, {text.format(500_000)} || 'b')"
+    golds = tuple(f"SELECT {i}" for i in range(8))
+    with Sandbox(1, Limits(timeout_s=1, vm_steps=10**12)) as sandbox:
+        run(sandbox, database, "SELECT 1")
+        started = time.monotonic()
+        (found,) = judge(sandbox, database, (hang, *golds))
+        assert time.monotonic() - started < 4  # 1 s and 0.5 s of grace; with all golds' it would be 9.5
+    assert found.status == "timeout"
+
+
 def test_an_unknown_mode_is_refused_before_any_work():
     with pytest.raises(ValueError, match="unknown comparison mode 'loose'"):
         Sandbox(1).judge([], "loose")

@@ -4,7 +4,8 @@ import sqlite3
 import pytest
 
 from curate.sql.sandbox import Pair, Query, Sandbox
-from curate.sql.testsuite import FILE, build_suite, judge_on_suites, load_suite, suite_key
+from curate.sql.schema import read_sqlite
+from curate.sql.testsuite import FILE, build_suite, judge_on_suites, load_suite, steady
 
 GOLDS = [
     "SELECT name FROM person WHERE age > 30",
@@ -110,11 +111,32 @@ def test_a_suite_is_read_back(suite, tmp_path):
     assert load_suite(suite.folder) is None
 
 
-def test_the_key_changes_with_database_and_golds():
-    keys = {
-        suite_key("a", ["x", "y"]),
-        suite_key("a", ["y", "x"]),
-        suite_key("b", ["x", "y"]),
-        suite_key("a", ["x"]),
-    }
-    assert len(keys) == 3
+def test_golds_left_to_chance_fit_no_neighbour(database, tmp_path, sandbox):
+    chance = [
+        "SELECT name FROM person LIMIT 1",
+        "SELECT name, count(*) FROM person GROUP BY age",
+        "SELECT name FROM person WHERE id = (SELECT owner FROM pet ORDER BY kind LIMIT 1)",
+        "SELECT * FROM person ORDER BY age LIMIT 1",
+        "SELECT name FROM person WHERE age > random()",
+    ]
+    schema = read_sqlite(database)
+    assert list(steady([*GOLDS[:3], *chance], schema)) == GOLDS[:3]
+    suite = build_suite(database, [*GOLDS[:3], *chance], tmp_path / "suite", sandbox)
+    assert (suite.golds, suite.steady) == (8, 3)
+    assert not suite.fits.keys() & set(chance)
+
+
+def test_a_neighbour_must_fit_every_accepted_sql(database, suite, sandbox):
+    near = "SELECT name FROM person WHERE age > 31"
+    alone, beside = Pair(str(database), near, (GOLDS[0],)), Pair(str(database), near, (GOLDS[0], GOLDS[4]))
+    found = judge_on_suites(sandbox, [alone, beside], {str(database): suite})
+    assert [f.match for f in found] == [False, True]  # the second accepted SQL is in no suite
+
+
+def test_a_suite_built_again_in_its_place_is_judged_by_its_new_files(database, tmp_path, sandbox):
+    folder = tmp_path / "suite"
+    build_suite(database, GOLDS, folder, sandbox, seed=1)
+    again = build_suite(database, GOLDS, folder, sandbox)
+    fresh = build_suite(database, GOLDS, tmp_path / "fresh", sandbox)
+    assert again.fits == fresh.fits
+    assert again.killed == fresh.killed

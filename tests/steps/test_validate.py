@@ -141,7 +141,18 @@ def test_an_alternative_with_another_result_is_flagged(database):
     golds = ["SELECT name FROM person WHERE age > 30", "SELECT name FROM person WHERE age >= 30"]
     rows = [{"question": "q", "sql": golds[0], "gold_sqls": golds, "db_id": "town"}]
     result = Validate().run(rows, databases=database.parent.parent)
-    assert result.flagged.select("reason", "detail").rows() == [("alternative_differs", golds[1])]
+    assert result.flagged["reason"].to_list() == ["alternative_differs"]
+    assert result.flagged["detail"].to_list() == [f"3 rows, gold has 2: {golds[1]}"]
+
+
+def test_an_alternative_that_orders_ties_otherwise_or_rounds_is_the_same(database):
+    golds = [
+        "SELECT name FROM person ORDER BY age DESC",
+        "SELECT name FROM person ORDER BY age DESC, name DESC",
+    ]
+    floats = ["SELECT sum(age) / 3.0 FROM person", "SELECT sum(age) * (1 / 3.0) FROM person"]
+    rows = [{"question": "q", "sql": g[0], "gold_sqls": g, "db_id": "town"} for g in (golds, floats)]
+    assert Validate().run(rows, databases=database.parent.parent).flagged.is_empty()
 
 
 def test_another_dialect_cannot_be_decided(database):
