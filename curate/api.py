@@ -38,7 +38,7 @@ def run(
         if restart:
             pipelines.restart(pipeline)
         curated = pipelines.curate(pipeline, workers=workers, limit=limit, reporter=reporter)
-        return finish(curated)
+        return finish(curated, workers=workers, reporter=reporter)
 
 
 def load(out: str | Path) -> pl.DataFrame:

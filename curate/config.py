@@ -48,10 +48,11 @@ class DatabasesSpec(_Strict):
 
 
 class OutputSpec(_Strict):
-    """`link`: hard-link databases into the shards instead of copying them."""
+    """`link`: hard-link databases into the shards instead of copying them. `suite`: ship test suites with them."""
 
     path: Path
     link: bool = False
+    suite: bool = False
 
 
 class _File(_Strict):
@@ -84,6 +85,7 @@ class Pipeline:
     steps: tuple[Step, ...]
     output: Path
     link: bool
+    suite: bool
 
     def role(self, name: str) -> str:
         return self.inputs[name].role or ("train" if name == "train" else "reference")
@@ -105,6 +107,7 @@ class Pipeline:
             "max_error_rate": self.max_error_rate,
             "inputs": {n: s.model_dump(mode="json", exclude={"path"}) for n, s in self.inputs.items()},
             "steps": [{step.name: step.model_dump(mode="json")} for step in self.steps],
+            "suite": self.suite,
         }
 
 
@@ -358,6 +361,7 @@ def _assemble(file: Path, parsed: _File, steps: tuple[Step, ...]) -> Pipeline:
         steps=steps,
         output=_against(base, parsed.output.path),
         link=parsed.output.link,
+        suite=parsed.output.suite,
     )
 
 

@@ -5,13 +5,14 @@ shards/
   stage-1/part-00000.parquet    ...
   validation/part-00000.parquet
   databases/DB/DB.sqlite        the databases the rows need
+  databases/DB/suite/           with `output: {suite: true}`: neighbour databases, and which golds they fit
   README.md                     data card
 """
 
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,13 @@ from curate.atomic import replace_folder
 from curate.databases import file_digest
 from curate.ingest import TRAIN
 from curate.pipeline import Curated, RunFailed
+from curate.progress import Reporter
 from curate.rows import EMITTED
 from curate.sql.schema import read_sqlite, render, safe_name
+from curate.sql.testsuite import Suite
 from curate.steps.curriculum import Curriculum
 from curate.store import WHOLE, content_key, fingerprint, to_parquet
+from curate.suites import built_suites, said_of, summary
 
 FORMAT_VERSION = 1
 SHARD_ROWS = 50_000
@@ -48,21 +52,34 @@ class Emitted:
     unchanged: bool
 
 
-def emit(curated: Curated, manifest: dict[str, Any], lines: pl.DataFrame) -> Emitted | None:
+def emit(
+    curated: Curated,
+    manifest: dict[str, Any],
+    lines: pl.DataFrame,
+    *,
+    workers: int | None = None,
+    reporter: Reporter | None = None,
+) -> Emitted | None:
     """Write `shards/`, or None when the pipeline has no curriculum step.
 
-    Raises RunFailed where a kept row's database cannot be shipped.
+    workers: processes that build test suites. Raises RunFailed where a kept row's database cannot be shipped.
     """
+    reporter = reporter or Reporter(quiet=True)
     step = next((s for s in curated.pipeline.steps if isinstance(s, Curriculum)), None)
     if step is None:
         return None
     shards = curated.pipeline.output / "shards"
     rows = emitted_rows(curated, step, lines)
     db_ids = rows["db_id"].unique().sort().to_list()
+    suites: dict[str, Suite] = {}
+    if curated.pipeline.suite:
+        suites = built_suites(curated, rows, workers=workers, reporter=reporter)
+        reporter.say(said_of(summary(list(suites.values()))))
     print_of = content_key(
         FORMAT_VERSION,
         fingerprint(rows),
         {d: curated.databases.digest(d) for d in db_ids},
+        {d: suite.folder.name for d, suite in suites.items()},
         step.key_config(),
         curated.pipeline.name,
         curated.pipeline.seed,
@@ -78,7 +95,7 @@ def emit(curated: Curated, manifest: dict[str, Any], lines: pl.DataFrame) -> Emi
         return Emitted(shards, print_of, stages, unchanged=True)
 
     def fill(folder: Path) -> None:
-        _fill(folder, rows, db_ids, print_of, curated, step, manifest)
+        _fill(folder, rows, db_ids, suites, print_of, curated, step, manifest)
 
     replace_folder(shards, fill)
     return Emitted(shards, print_of, stages, unchanged=False)
@@ -147,6 +164,7 @@ def _fill(
     folder: Path,
     rows: pl.DataFrame,
     db_ids: list[str],
+    suites: Mapping[str, Suite],
     print_of: str,
     curated: Curated,
     step: Curriculum,
@@ -180,6 +198,9 @@ def _fill(
         "weight_summary": {**_weights(train["weight"]), "ess": _ess(train["weight"])},
         "databases": databases,
     }
+    if suites:
+        curriculum["suites"] = {db_id: _ship_suite(folder, db_id, s) for db_id, s in suites.items()}
+        curriculum["suite_summary"] = summary(list(suites.values()))
     from curate.report.card import write_card
 
     _write_json(folder / "curriculum.json", curriculum)
@@ -223,6 +244,12 @@ def _ship(folder: Path, db_id: str, curated: Curated) -> str:
             shutil.copyfile(source, target)
     else:
         shutil.copyfile(source, target)
+    return str(target.relative_to(folder))
+
+
+def _ship_suite(folder: Path, db_id: str, suite: Suite) -> str:
+    target = folder / "databases" / safe_name(db_id) / "suite"
+    shutil.copytree(suite.folder, target)
     return str(target.relative_to(folder))
 
 

@@ -15,13 +15,16 @@ from curate.emit import Emitted, emit
 from curate.ingest import TRAIN
 from curate.ledger import LEDGER, ledger, removed
 from curate.pipeline import Curated, RunFailed
+from curate.progress import Reporter
 from curate.rows import SCHEMA, reject_id
 from curate.store import WHOLE, content_key, to_parquet
 
 READ = "read"  # the ledger's step for lines that never became a row
 
 
-def finish(curated: Curated) -> dict[str, Any]:
+def finish(
+    curated: Curated, *, workers: int | None = None, reporter: Reporter | None = None
+) -> dict[str, Any]:
     """Write everything and return the manifest.
 
     Raises RunFailed when more rows are undecided than `max_error_rate` allows, or none is left: the
@@ -34,7 +37,7 @@ def finish(curated: Curated) -> dict[str, Any]:
     write_atomic(out / "store" / "index.json", json.dumps(_index(curated)).encode())
     manifest = _manifest(curated, lines)
     trouble = _trouble(curated, manifest, lines)
-    emitted = None if trouble else emit(curated, manifest, lines)
+    emitted = None if trouble else emit(curated, manifest, lines, workers=workers, reporter=reporter)
     manifest["status"] = "failed" if trouble else "done"
     manifest["shards"] = _shards(emitted)
     _write_manifest(out, manifest)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -192,7 +193,11 @@ def evaluate(
         Path | None, typer.Option(help="JSON to write; default: DATA's name in the run.")
     ] = None,
     mode: Annotated[
-        str | None, typer.Option(help="Comparison mode; default: that of the run or the shards.")
+        str | None,
+        typer.Option(
+            help="strict, bird or spider (default: that of the run or the shards), or suite: right on the "
+            "neighbours of the database's test suite too; built where the data brings none."
+        ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 128,
     max_new_tokens: Annotated[int | None, typer.Option(min=1)] = None,
@@ -201,26 +206,37 @@ def evaluate(
     """Greedy execution accuracy (EX), 95% Wilson intervals: all, by stage, by database seen in training."""
     with _errors_told():
         from curate.sql.sandbox import Sandbox
-        from train.evaluate import evaluate_policy, load_evaluand
+        from train.evaluate import evaluate_policy, load_evaluand, suites_of
         from train.progress import Reporter
+        from train.rewards import Judge
         from train.run import quiet_libraries
 
         quiet_libraries()
         evaluand = load_evaluand(policy, data, databases, mode=mode, max_new_tokens=max_new_tokens)
         examples: list[Example] = evaluand.examples[:rows]
-        with Sandbox() as sandbox, Reporter().task("evaluate", len(examples), "rows") as advance:
-            evaluation = evaluate_policy(evaluand, examples, sandbox, batch_size=batch_size, advance=advance)
+        reporter = Reporter()
+        with TemporaryDirectory() as folder, Sandbox() as sandbox:
+            suites = evaluand.suites if evaluand.on_suites else {}
+            if evaluand.on_suites and not suites:
+                with reporter.task("test suites", len(examples), "rows") as advance:
+                    suites = suites_of(examples, Path(folder), evaluand.mode, advance=advance)
+            judge = Judge(sandbox, evaluand.mode, suites)
+            with reporter.task("evaluate", len(examples), "rows") as advance:
+                evaluation = evaluate_policy(
+                    evaluand, examples, judge, batch_size=batch_size, advance=advance
+                )
         record = {
             "policy": policy,
             "data": str(data),
             "decoding": "greedy",
             "comparison_mode": evaluand.mode,
+            "test_suites": evaluand.on_suites,
             "max_new_tokens": evaluand.max_new_tokens,
             **evaluation.as_json(),
         }
         target = output or _report_path(Path(policy), data)
         target.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
-        _print_evaluation(evaluation, evaluand.mode)
+        _print_evaluation(evaluation, evaluand.mode + (", on test suites" if evaluand.on_suites else ""))
         out.print(f"wrote {target}", markup=False, soft_wrap=True)
 
 
@@ -244,6 +260,9 @@ def _print_evaluation(evaluation: "Evaluation", mode: str) -> None:
             name, f"{rate.rows:,}", f"{rate.ex:.3f}" if rate.rows else "", f"{low:.3f} to {high:.3f}"
         )
     out.print(table)
+    near = evaluation.reasons.get("near_miss", 0)
+    if near:
+        out.print(f"{near:,} rows are right on their database but not on its neighbours: counted wrong")
     if evaluation.undecided:
         err.print(
             f"{evaluation.undecided:,} rows could not be executed (gold or database); they are in no rate"

@@ -98,6 +98,10 @@ class RewardConfig(Section):
     execution: float = Field(0.6, gt=0.5, le=1)
     syntax: float = Field(0.2, ge=0)
     structure: float = Field(0.2, ge=0)
+    suite: bool = Field(
+        True,
+        description="a right SQL is right on the neighbours of the shards' test suites too, if they have any",
+    )
     timeout_s: float = Field(5.0, gt=0, description="of one execution, seconds")
     workers: int = Field(1, ge=1, description="processes that execute SQL")
 

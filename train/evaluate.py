@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from curate.sql.compare import MODES
 from curate.sql.features import features, rule_stage
 from curate.sql.sandbox import Sandbox
 from curate.sql.schema import Schema, SchemaError, find_database, read_sqlite, render, render_prompt
+from curate.sql.testsuite import Suite, build_suite
 from train.policy import Policy, encode, load_policy
 from train.rewards import Gold, Judge, Verdict, extract_sql
 from train.shards import Example, ShardError, Shards, read_shards
@@ -21,6 +22,7 @@ from train.shards import Example, ShardError, Shards, read_shards
 Z95 = 1.959963984540054
 STYLES = ("compact", "ddl")
 MOST_SAMPLES = 5
+SUITE = "suite"  # the mode of the data, on the database and on the neighbours of its test suite
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +221,18 @@ def _record(
 
 @dataclass(frozen=True)
 class Evaluand:
-    """A policy and the rows to evaluate it on. seen: db_ids it was trained on, where known."""
+    """A policy and the rows to evaluate it on. seen: db_ids it was trained on, where known.
+
+    suites: path of a database to its test suite, those the data brings. on_suites: they are asked for.
+    """
 
     policy: Policy
     examples: list[Example]
     mode: str
     max_new_tokens: int
     seen: frozenset[str] | None
+    suites: Mapping[str, Suite] = field(default_factory=dict)
+    on_suites: bool = False
 
 
 def load_evaluand(
@@ -236,13 +243,18 @@ def load_evaluand(
     mode: str | None = None,
     max_new_tokens: int | None = None,
 ) -> Evaluand:
-    """A run's best policy, or a model, with data from JSONL or shards. Raises ShardError, OSError."""
+    """A run's best policy, or a model, with data from JSONL or shards. Raises ShardError, OSError.
+
+    mode: a comparison mode, or `suite`.
+    """
     folder = Path(name) / "best" if (Path(name) / "best").is_dir() else Path(name)
     note = folder / "evaluation.json"
     about = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else {}
     rendering = Rendering(about.get("schema_style", "compact"), about.get("schema_samples", 0))
+    suites: Mapping[str, Suite] = {}
     if data.is_dir():
         shards = read_shards(data)
+        suites = shards.suites
         examples, own_mode = shards.examples(shards.validation), shards.comparison_mode
         if not examples:
             raise ShardError(f"{data}: no validation rows")
@@ -250,9 +262,9 @@ def load_evaluand(
         raise ShardError(f"{data}: --databases DIR is needed to evaluate rows from a file")
     else:
         examples, own_mode = read_records(data, databases, rendering), about.get("comparison_mode", "strict")
-    chosen = mode or own_mode
+    chosen = own_mode if mode in (None, SUITE) else mode
     if chosen not in MODES:
-        raise ShardError(f"comparison mode {chosen!r} is not one of {', '.join(MODES)}")
+        raise ShardError(f"comparison mode {chosen!r} is not one of {', '.join([*MODES, SUITE])}")
     seen = about.get("seen_databases")
     return Evaluand(
         policy=load_policy(folder if folder.is_dir() else name),
@@ -260,13 +272,34 @@ def load_evaluand(
         mode=chosen,
         max_new_tokens=max_new_tokens or about.get("max_new_tokens", 512),
         seen=None if seen is None else frozenset(seen),
+        suites=suites,
+        on_suites=mode == SUITE,
     )
+
+
+def suites_of(
+    examples: Sequence[Example],
+    folder: Path,
+    mode: str,
+    *,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> dict[str, Suite]:
+    """Test suites for rows that bring none, built below `folder`: path of a database to its suite."""
+    golds: dict[str, list[str]] = {}
+    for example in examples:
+        golds.setdefault(example.database, []).extend(example.gold_sqls)
+    suites = {}
+    with Sandbox() as sandbox:
+        for number, (database, sqls) in enumerate(golds.items()):
+            suites[database] = build_suite(Path(database), sqls, folder / str(number), sandbox, mode=mode)
+            advance(sum(e.database == database for e in examples))
+    return suites
 
 
 def evaluate_policy(
     evaluand: Evaluand,
     examples: Sequence[Example],
-    sandbox: Sandbox,
+    judge: Judge,
     *,
     batch_size: int,
     advance: Callable[[int], None],
@@ -281,6 +314,4 @@ def evaluate_policy(
         batch_size=batch_size,
         advance=advance,
     )
-    return summarize(
-        examples, judge_completions(Judge(sandbox, evaluand.mode), texts, examples), evaluand.seen
-    )
+    return summarize(examples, judge_completions(judge, texts, examples), evaluand.seen)

@@ -3,7 +3,8 @@
 Each component is in [0, 1] and a right SQL gets 1 in all three, whatever it looks like. So a right SQL always
 totals 1.0 and a wrong one at most 0.4: no amount of partial credit lets a wrong SQL outrank a right one.
 
-- execution: 1 if the result equals that of one of the gold SQLs under the shards' comparison mode, else 0.
+- execution: 1 if the result equals that of one of the gold SQLs under the shards' comparison mode, on the
+  database and, where the shards hold its test suite, on the neighbours too; else 0.
 - syntax: 1 if the SQL runs without error, 0.5 if it only parses, else 0.
 - structure: similarity of its clauses to those of the nearest gold SQL (see `similarity`).
 
@@ -17,7 +18,7 @@ Needs no torch.
 
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -26,6 +27,7 @@ from sqlglot import exp
 from curate.sql.canonical import SqlParseError, canonicalize, parse
 from curate.sql.sandbox import Judgement, Pair, Sandbox
 from curate.sql.schema import Schema, SchemaError, read_sqlite
+from curate.sql.testsuite import Suite, judge_on_suites
 
 CACHE_ENTRIES = 50_000
 
@@ -44,7 +46,8 @@ class Gold:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """right: equal to a gold result. reason: right, wrong, empty, error, timeout, denied, too_many_rows, ...
+    """right: equal to a gold result. reason: right, wrong, near_miss (right on the database, wrong on a neighbour
+    of its test suite), empty, error, timeout, denied, too_many_rows, ...
 
     empty: the gold result it equals has no rows. runs: it was executed without error.
     """
@@ -111,16 +114,17 @@ def extract_sql(completion: Any) -> str:
 class Judge:
     """Executes SQL against golds under one comparison mode; the sandbox's workers remember the golds' results.
 
+    suites: path of a database to its test suite, on which a SQL must be right too (curate.sql.testsuite).
     Not thread-safe; the sandbox belongs to the caller.
     """
 
-    def __init__(self, sandbox: Sandbox, mode: str = "strict"):
-        self.sandbox, self.mode = sandbox, mode
+    def __init__(self, sandbox: Sandbox, mode: str = "strict", suites: Mapping[str, Suite] | None = None):
+        self.sandbox, self.mode, self.suites = sandbox, mode, suites or {}
 
     def judge(self, sqls: Sequence[str], golds: Sequence[Gold]) -> list[Verdict | None]:
         """One verdict a SQL, in order; None where it could not be decided."""
         pairs = [Pair(g.database, s, g.sqls) for s, g in zip(sqls, golds, strict=True)]
-        return [_verdict(found) for found in self.sandbox.judge(pairs, self.mode)]
+        return [_verdict(found) for found in judge_on_suites(self.sandbox, pairs, self.suites, self.mode)]
 
 
 def _verdict(found: Judgement) -> Verdict | None:
@@ -130,6 +134,8 @@ def _verdict(found: Judgement) -> Verdict | None:
         return Verdict(False, False, False, found.status)
     if found.match:
         return Verdict(True, True, found.empty, "right")
+    if found.refuted:
+        return Verdict(False, True, False, "near_miss")
     if found.failed:  # the gold that did not run may be the one it equals
         return None
     return Verdict(False, True, False, "empty" if found.empty else "wrong")
@@ -213,8 +219,8 @@ class SqlRewards:
     The functions read the data set's columns `database` (path), `gold_sqls` and, if there, `dialect`.
     """
 
-    def __init__(self, sandbox: Sandbox, mode: str = "strict"):
-        self.judge = Judge(sandbox, mode)
+    def __init__(self, sandbox: Sandbox, mode: str = "strict", suites: Mapping[str, Suite] | None = None):
+        self.judge = Judge(sandbox, mode, suites)
         self._trees: OrderedDict[tuple[str, str], exp.Expr | None] = OrderedDict()
         self._schemas: dict[str, Schema | None] = {}
         self._scores: OrderedDict[tuple[Gold, str], Score] = OrderedDict()

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import transformers
 from accelerate import PartialState
 
 from curate.sql.sandbox import Limits, Sandbox
+from curate.sql.testsuite import Suite
 from train.callbacks import (
     LEDGER,
     GreedyEvaluation,
@@ -25,7 +26,7 @@ from train.evaluate import rendering_of
 from train.ledger import Ledger
 from train.policy import Policy, encode, encode_completions, load_policy, new_policy
 from train.progress import Reporter
-from train.rewards import SqlRewards
+from train.rewards import Judge, SqlRewards
 from train.sampler import StagedDraws
 from train.schedule import Schedule
 from train.sft import warm_start
@@ -68,10 +69,11 @@ def run(config: Config, *, resume: bool = False, reporter: Reporter | None = Non
     reporter.say(_opening(config, shards, policy, len(examples), len(held_out)))
     if config.sft.epochs and not started:
         _warm_start(policy, examples, config, reporter)
-    examples = _teaching(examples, config, reporter)
+    suites = shards.suites if config.rewards.suite else {}
+    examples = _teaching(examples, suites, config, reporter)
     limits = Limits(timeout_s=config.rewards.timeout_s)
     with Sandbox(workers=config.rewards.workers, limits=limits) as sandbox:
-        rewards = SqlRewards(sandbox, shards.comparison_mode)
+        rewards = SqlRewards(sandbox, shards.comparison_mode, suites)
         steps = _grpo(config, shards, policy, examples, held_out, rewards, checkpoint, reporter)
     return Outcome(
         config.output, JsonLines(config.output / "eval.jsonl").read(), steps, steps < config.grpo.max_steps
@@ -136,11 +138,15 @@ def _fitting(examples: list[Example], policy: Policy, max_length: int, reporter:
     return fits
 
 
-def _teaching(examples: list[Example], config: Config, reporter: Reporter) -> list[Example]:
-    """The rows that GRPO draws from: those with an empty gold result are left out unless asked for."""
+def _teaching(
+    examples: list[Example], suites: Mapping[str, Suite], config: Config, reporter: Reporter
+) -> list[Example]:
+    """The rows that GRPO draws from: those with an empty gold result are left out, unless asked for or judged on
+    neighbours of the database as well.
+    """
     if config.grpo.empty_golds or config.grpo.max_steps == 0:
         return examples
-    kept = [e for e in examples if not e.empty_gold]
+    kept = [e for e in examples if not e.empty_gold or _has_neighbours(e, suites)]
     if not kept:
         raise ConfigError(
             "every gold result is empty: GRPO has no row to draw (grpo.empty_golds=true takes them)"
@@ -148,6 +154,11 @@ def _teaching(examples: list[Example], config: Config, reporter: Reporter) -> li
     if len(kept) < len(examples):
         reporter.say(f"GRPO leaves out {len(examples) - len(kept):,} rows whose gold result is empty")
     return kept
+
+
+def _has_neighbours(example: Example, suites: Mapping[str, Suite]) -> bool:
+    suite = suites.get(example.database)
+    return suite is not None and bool(suite.neighbours(*example.gold_sqls))
 
 
 def _opening(config: Config, shards: Shards, policy: Policy, rows: int, held_out: int) -> str:
@@ -214,7 +225,7 @@ def _grpo(
         evaluation = GreedyEvaluation(
             policy,
             held_out,
-            rewards.judge,
+            Judge(rewards.judge.sandbox, shards.comparison_mode),
             lines=evals,
             best=config.output / "best",
             every=config.evaluation.every,

@@ -9,6 +9,7 @@ import polars as pl
 
 from curate.sql.compare import MODES
 from curate.sql.schema import render_prompt, safe_name
+from curate.sql.testsuite import Suite, load_suite
 from train.schedule import Schedule
 
 FORMAT_VERSION = 1
@@ -41,7 +42,10 @@ class Example:
 
 @dataclass(frozen=True)
 class Shards:
-    """train and validation keep every parquet column; train is ordered as the files are."""
+    """train and validation keep every parquet column; train is ordered as the files are.
+
+    suites: path of a database to its test suite, for those that were shipped with one.
+    """
 
     path: Path
     name: str
@@ -52,6 +56,7 @@ class Shards:
     databases: dict[str, Path]
     train: pl.DataFrame
     validation: pl.DataFrame
+    suites: dict[str, Suite]
 
     def examples(self, frame: pl.DataFrame) -> list[Example]:
         return [self._example(row) for row in frame.iter_rows(named=True)]
@@ -95,6 +100,7 @@ def read_shards(path: Path) -> Shards:
         databases=databases,
         train=train,
         validation=validation,
+        suites=_suites(path, databases, about.get("suites") or {}),
     )
 
 
@@ -139,6 +145,19 @@ def _schedule(path: Path, values: dict[str, Any]) -> Schedule:
         return Schedule(**known)
     except (TypeError, ValueError) as error:
         raise ShardError(f"{path / 'curriculum.json'}: {error}") from error
+
+
+def _suites(path: Path, databases: dict[str, Path], folders: dict[str, str]) -> dict[str, Suite]:
+    suites = {}
+    for db_id, relative in folders.items():
+        suite = load_suite(path / relative)
+        if suite is None or db_id not in databases:
+            raise ShardError(
+                f"{path / relative}: no test suite that this version reads, though curriculum.json names it; "
+                "run `curate run` again"
+            )
+        suites[str(databases[db_id])] = suite
+    return suites
 
 
 def _read(files: list[Path]) -> pl.DataFrame:

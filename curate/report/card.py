@@ -7,6 +7,8 @@ from typing import Any
 import polars as pl
 import yaml
 
+from curate.suites import said_of
+
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 
@@ -81,6 +83,8 @@ def _body(manifest: dict[str, Any]) -> Iterator[str]:
     for step in manifest["steps"]:
         for reason, rows in step["dropped"].items():
             yield f"| {step['name']} | {reason} | {rows:,} |"
+    if "suite_summary" in curriculum:
+        yield f"\nThe shards hold {said_of(curriculum['suite_summary'])} (`databases/*/suite/`)."
     summary = curriculum["weight_summary"]
     yield (
         f"\nSampling weights: {summary['min']:g} to {summary['max']:g}, mean {summary['mean']:g}, "

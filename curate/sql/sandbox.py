@@ -106,6 +106,7 @@ class Judgement:
     status, error: of the prediction, as in Execution. match: its result equals that of a gold. reason: why, or
     why not, in words. empty: the result of the gold it equals has no rows (its own, where it equals none).
     failed: (status, error) of each gold that did not run. golds: how many there are. seconds: in the worker.
+    refuted: right on the database and wrong on a neighbour of its test suite (curate.sql.testsuite).
     """
 
     status: Status
@@ -116,6 +117,7 @@ class Judgement:
     golds: int
     error: str | None = None
     seconds: float = 0.0
+    refuted: bool = False
 
 
 @dataclass(slots=True)

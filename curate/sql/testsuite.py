@@ -28,7 +28,7 @@ from curate.sql.sandbox import Judgement, Pair, Query, Sandbox
 from curate.sql.schema import Schema, quoted, read_sqlite
 
 FILE = "suite.json"
-VERSION = 1
+VERSION = 2
 BASE = 200  # values of a column of the original that neighbours draw from
 Key = tuple[str, str]  # table and column, in lower case
 
@@ -64,6 +64,7 @@ class Suite:
     """folder: of the neighbours `1.sqlite`, `2.sqlite`, ... fits: gold SQL to the numbers of the neighbours on which
     it tells a mutant apart. On the others nothing is to be learnt of that gold, or its result there is a matter of
     chance (a tie at its LIMIT); a gold whose result may be chance anywhere (see `steady`) fits none.
+    near_misses: gold SQL to its mutants that give the gold's result on the database and another one on some candidate.
 
     Counts: golds; `steady` of them; over the steady ones, mutants made; `original` of them told apart by the
     database itself; `killed` by the suite; `known` by some candidate, chosen or not; the rest of the mutants no
@@ -72,6 +73,7 @@ class Suite:
 
     folder: Path
     fits: Mapping[str, tuple[int, ...]]
+    near_misses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     databases: int = 0
     golds: int = 0
     steady: int = 0
@@ -80,8 +82,10 @@ class Suite:
     known: int = 0
     killed: int = 0
 
-    def neighbours(self, gold: str) -> list[Path]:
-        return [self.folder / f"{i}.sqlite" for i in self.fits.get(gold, ())]
+    def neighbours(self, *golds: str) -> list[Path]:
+        """Those that fit every one of the golds: elsewhere the one that a prediction equals may be chance."""
+        numbers = set.intersection(*(set(self.fits.get(gold, ())) for gold in golds))
+        return [self.folder / f"{number}.sqlite" for number in sorted(numbers)]
 
     @property
     def kill_rate(self) -> float:
@@ -98,7 +102,8 @@ def load_suite(folder: Path) -> Suite | None:
     if about.get("version") != VERSION:
         return None
     fits = {gold: tuple(numbers) for gold, numbers in about["fits"].items()}
-    return Suite(folder, fits, *(about[k] for k in _COUNTS))
+    near = {gold: tuple(sqls) for gold, sqls in about["near_misses"].items()}
+    return Suite(folder, fits, near, *(about[k] for k in _COUNTS))
 
 
 _COUNTS = ("databases", "golds", "steady", "mutants", "original", "known", "killed")
@@ -142,18 +147,28 @@ def build_suite(
     for number, i in enumerate(chosen, 1):
         for gold in dict.fromkeys(missed[m][0] for m in sorted(kills[i])):
             fits.setdefault(gold, []).append(number)
+    known = set().union(*kills)
+    near: dict[str, list[str]] = {}
+    for gold, mutant in (missed[m] for m in sorted(known)):
+        near.setdefault(gold, []).append(mutant.sql)
     suite = Suite(
         folder,
         {gold: tuple(numbers) for gold, numbers in sorted(fits.items())},
+        {gold: tuple(sqls) for gold, sqls in sorted(near.items())},
         databases=len(chosen),
         golds=len(golds),
         steady=len(ties),
         mutants=len(pairs),
         original=len(pairs) - len(missed),
-        known=len(set().union(*kills)),
+        known=len(known),
         killed=len(set().union(*(kills[i] for i in chosen))),
     )
-    about = {"version": VERSION, "fits": suite.fits, **{k: getattr(suite, k) for k in _COUNTS}}
+    about = {
+        "version": VERSION,
+        "fits": suite.fits,
+        "near_misses": suite.near_misses,
+        **{k: getattr(suite, k) for k in _COUNTS},
+    }
     (folder / FILE).write_text(json.dumps(about, ensure_ascii=False, indent=1), encoding="utf-8")
     return suite
 
@@ -171,19 +186,13 @@ def judge_on_suites(
     for place, (pair, judgement) in enumerate(zip(pairs, found, strict=True)):
         suite = suites.get(pair.database)
         if judgement.match and suite is not None:
-            for neighbour in _fitting(suite, pair.golds):
+            for neighbour in suite.neighbours(*pair.golds):
                 asked.append((place, neighbour, Pair(str(neighbour), pair.predicted, pair.golds)))
     answers = sandbox.judge([pair for _, _, pair in asked], mode)
     for (place, neighbour, pair), answer in zip(asked, answers, strict=True):
         if found[place].match and not answer.match and len(answer.failed) < len(pair.golds):
             found[place] = _refuted(found[place], answer, neighbour)
     return found
-
-
-def _fitting(suite: Suite, golds: Sequence[str]) -> list[Path]:
-    """Neighbours that fit every accepted SQL: elsewhere the one that the prediction equals may be left to chance."""
-    numbers = set.intersection(*(set(suite.fits.get(gold, ())) for gold in golds)) if golds else set()
-    return [suite.folder / f"{number}.sqlite" for number in sorted(numbers)]
 
 
 def _refuted(original: Judgement, answer: Judgement, neighbour: Path) -> Judgement:
@@ -197,6 +206,7 @@ def _refuted(original: Judgement, answer: Judgement, neighbour: Path) -> Judgeme
         original.golds,
         None,
         original.seconds + answer.seconds,
+        refuted=True,
     )
 
 
