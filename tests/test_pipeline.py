@@ -17,6 +17,7 @@ import curate
 from curate.api import load as load_rows
 from curate.part import StepFailed
 from curate.pipeline import RunFailed
+from curate.sql.testsuite import load_suite
 from tests.conftest import make_project, small_rows, write_jsonl
 
 
@@ -125,6 +126,29 @@ def test_an_unchanged_run_computes_nothing_and_leaves_the_shards_alone(messy):
     restarted = curate.run(messy.pipeline, workers=1, restart=True)
     assert all(s["parts_cached"] == 0 for s in restarted["steps"])
     assert result(messy.out) == before
+
+
+def test_test_suites_are_shipped_and_built_once(messy, tmp_path):
+    suite = ["output.suite=true"]
+    shards = messy.out / "shards"
+    manifest = curate.run(messy.pipeline, set=suite, workers=2)
+    about = json.loads((shards / "curriculum.json").read_text())
+    assert set(about["suites"]) == set(about["databases"])
+    suites = {d: load_suite(shards / folder) for d, folder in about["suites"].items()}
+    assert all(s is not None and s.databases >= 1 for s in suites.values())
+    totals = about["suite_summary"]
+    assert 0 < totals["told_by_suite"] <= totals["known_to_differ"] <= totals["mutants"]
+    emitted = {sql for golds in load_rows(messy.out)["gold_sqls"] for sql in golds}
+    assert {sql for s in suites.values() for sql in s.fits} <= emitted
+    assert "test suites" in (shards / "README.md").read_text()
+    before = result(messy.out)
+    assert curate.run(messy.pipeline, set=suite, workers=1)["shards"]["unchanged"]
+    curate.run(messy.pipeline, set=suite, workers=1, restart=True)
+    assert result(messy.out) == before
+    assert manifest["config"]["suite"] is True
+    curate.run(messy.pipeline)
+    assert "suites" not in json.loads((shards / "curriculum.json").read_text())
+    assert not list(shards.rglob("suite.json"))
 
 
 def test_a_damaged_shard_is_written_again(messy):

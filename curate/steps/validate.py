@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Literal
 
 import polars as pl
@@ -13,6 +15,7 @@ from curate.sql.findings import Finding, examine, foreign_dialect
 from curate.sql.probes import Probes, same_rows
 from curate.sql.sandbox import Execution, Limits, Pair, Query, Sandbox
 from curate.sql.schema import Schema
+from curate.sql.testsuite import Suite, build_suite, judge_on_suites
 from curate.step import Context, Output, Step, Use
 
 # What a status of the sandbox means for a gold: (action, reason).
@@ -25,9 +28,15 @@ REFUSED = {
     "crashed": ("error", "worker_crashed"),
 }
 
+INDISTINGUISHABLE = "indistinguishable"
+
 # Every check of a gold that runs. What a sound gold often shows too is off until asked for.
-CHECKS = {**findings.CHECKS, **probes.CHECKS}
-OFF = frozenset({"unparsable"})  # canonicalize says so as well: `unparsed`
+CHECKS = {
+    **findings.CHECKS,
+    **probes.CHECKS,
+    INDISTINGUISHABLE: "a near-miss of the gold has its result on this database, and another one on other rows",
+}
+OFF = frozenset({"unparsable", INDISTINGUISHABLE})  # canonicalize says `unparsed` as well
 
 Act = Literal["drop", "flag", "off"]
 Gold = tuple[str, str]  # db_id, sql
@@ -46,6 +55,11 @@ class Validate(Step):
     curate.sql.probes (the result and the values in the database); each is named there. By default they flag.
     checks: what to do instead, by name: `drop`, `flag` or `off`, e.g. {empty_result: drop, whole_table: off}.
 
+    `indistinguishable` is off by default. It builds a test suite (curate.sql.testsuite; about 40 golds a second)
+    of every database and fires where a near-miss of the gold would earn the reward of a right answer on the
+    database alone; accepted SQL must then give the gold's result on the neighbours too, else
+    `alternative_differs`. Shards with `output: {suite: true}` judge on the suites and need not lose such golds.
+
     timeout_s: seconds a query may take. max_rows: rows a result may have (by default
     what the trainer allows, so that no gold kept here fails there).
     """
@@ -54,7 +68,7 @@ class Validate(Step):
     version: ClassVar[int] = 2
     reads: ClassVar[tuple[str, ...]] = ("db_id", "sql", "gold_sqls", "dialect")
     writes: ClassVar[tuple[str, ...]] = ("gold_digest", "gold_rows")
-    uses: ClassVar[tuple[Use, ...]] = ("databases", "comparison")
+    uses: ClassVar[tuple[Use, ...]] = ("databases", "comparison", "seed")
     libraries: ClassVar[tuple[str, ...]] = ("sqlglot",)
 
     timeout_s: float = Field(5.0, gt=0)
@@ -77,10 +91,15 @@ class Validate(Step):
         with Sandbox(workers=1, limits=limits) as sandbox:
             found = _execute(rows, sandbox, ctx)
             runs = {gold: done for gold, done in found.items() if done.ok}
-            differ = _differing(rows, runs, sandbox, ctx)
-            doubts = self._doubts(
-                {(r[1], r[2]): runs[r[1], r[2]] for r in rows if (r[1], r[2]) in runs}, sandbox, ctx
-            )
+            golds = {(r[1], r[2]): runs[r[1], r[2]] for r in rows if (r[1], r[2]) in runs}
+            doubts = self._doubts(golds, sandbox, ctx)
+            with TemporaryDirectory() as folder:
+                suites: dict[str, Suite] = {}
+                if self._act(INDISTINGUISHABLE) != "off":
+                    suites = _suites(runs, Path(folder), sandbox, ctx)
+                    for (db_id, sql), found_here in doubts.items():
+                        found_here += _near_misses(suites.get(str(ctx.databases.path(db_id))), sql)
+                differ = _differing(rows, runs, suites, sandbox, ctx)
         said: list[dict[str, Any]] = []
         digests: list[str | None] = []
         sizes: list[int | None] = []
@@ -164,7 +183,11 @@ def _explained(sql: str, error: str, schema: Schema | None) -> list[str]:
 
 
 def _differing(
-    rows: list[tuple[Any, ...]], runs: dict[Gold, Execution], sandbox: Sandbox, ctx: Context
+    rows: list[tuple[Any, ...]],
+    runs: dict[Gold, Execution],
+    suites: dict[str, Suite],
+    sandbox: Sandbox,
+    ctx: Context,
 ) -> dict[str, dict[str, str]]:
     """Accepted SQL whose result is not that of the first gold, by row, with why."""
     asked = [
@@ -173,7 +196,7 @@ def _differing(
         for other in golds or ()
         if other != sql and (db_id, sql) in runs and (db_id, other) in runs
     ]
-    judged = sandbox.judge([pair for _, _, pair in asked], ctx.comparison)
+    judged = judge_on_suites(sandbox, [pair for _, _, pair in asked], suites, ctx.comparison)
     differ: dict[str, dict[str, str]] = {}
     for (row_id, other, _), found in zip(asked, judged, strict=True):
         if not found.match and not found.failed:
@@ -191,6 +214,29 @@ def _alternatives(
         elif gold in differ:
             detail = f"{differ[gold]}: {gold}"
             yield {"row_id": row_id, "action": "flag", "reason": "alternative_differs", "detail": detail}
+
+
+# Findings that need neighbours of the database
+
+
+def _suites(runs: Iterable[Gold], folder: Path, sandbox: Sandbox, ctx: Context) -> dict[str, Suite]:
+    """Path of a database to the test suite of its golds that run."""
+    golds: dict[Path, list[str]] = {}
+    for db_id, sql in runs:
+        path = ctx.databases.path(db_id)
+        if path is not None and ctx.databases.schema(db_id) is not None:
+            golds.setdefault(path, []).append(sql)
+    return {
+        str(path): build_suite(path, sqls, folder / str(i), sandbox, seed=ctx.seed, mode=ctx.comparison)
+        for i, (path, sqls) in enumerate(golds.items())
+    }
+
+
+def _near_misses(suite: Suite | None, gold: str) -> Iterator[Finding]:
+    found = suite.near_misses.get(gold, ()) if suite is not None else ()
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        yield Finding(INDISTINGUISHABLE, f"this has the same result here: {found[0]}{more}")
 
 
 # Findings that need the database

@@ -145,6 +145,29 @@ def test_an_alternative_with_another_result_is_flagged(database):
     assert result.flagged["detail"].to_list() == [f"3 rows, gold has 2: {golds[1]}"]
 
 
+def test_a_gold_that_its_near_misses_equal_is_told_on_request(database):
+    loose, tight = "SELECT name FROM person WHERE age > 30", "SELECT name FROM person"
+    assert reasons(run(database, loose, tight).flagged) == {}
+    found = run(database, loose, tight, checks={"indistinguishable": "flag"}).flagged
+    assert set(reasons(found).values()) == {"indistinguishable"}
+    told = dict(found.select("sql", "detail").iter_rows())[loose]
+    assert (
+        told == "this has the same result here: SELECT DISTINCT name FROM person WHERE age > 30 (and 1 more)"
+    )
+    dropped = run(database, loose, tight, checks={"indistinguishable": "drop"}).dropped
+    assert loose in dropped["sql"].to_list()
+
+
+def test_alternatives_that_only_a_neighbour_tells_apart_are_flagged_on_request(database):
+    golds = ["SELECT name FROM person WHERE age > 30", "SELECT name FROM person WHERE age > 31"]
+    rows = [{"question": "q", "sql": golds[0], "gold_sqls": golds, "db_id": "town"}]
+    root = database.parent.parent
+    assert Validate().run(rows, databases=root).flagged.is_empty()
+    found = Validate(checks={"indistinguishable": "flag"}).run(rows, databases=root).flagged
+    told = dict(found.select("reason", "detail").iter_rows())
+    assert "right on the database, not on its neighbour" in told["alternative_differs"]
+
+
 def test_an_alternative_that_orders_ties_otherwise_or_rounds_is_the_same(database):
     golds = [
         "SELECT name FROM person ORDER BY age DESC",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from curate.sql.canonical import parse
 from curate.sql.sandbox import Limits, Sandbox
+from curate.sql.testsuite import build_suite
 from train.rewards import Gold, Score, SqlRewards, Weights, clauses, extract_sql, similarity, tables
 
 WEIGHTS = Weights()
@@ -117,6 +118,19 @@ def test_an_empty_gold_is_not_met_by_any_empty_result(rewards, shop):
     assert total(rewards, "SELECT name FROM item WHERE price > 99", gold) == pytest.approx(1.0)
     score = rewards.score(["SELECT units FROM sale WHERE 0"], [gold])[0]
     assert (score.execution, score.reason) == (0.0, "empty")
+
+
+def test_a_near_miss_that_the_database_lets_through_is_wrong_on_its_suite(sandbox, shop, tmp_path):
+    gold = Gold(shop, ("SELECT name FROM item WHERE stock > 5",))
+    near, right = "SELECT name FROM item WHERE stock > 6", "SELECT i.name FROM item i WHERE NOT i.stock <= 5"
+    suite = build_suite(Path(shop), gold.sqls, tmp_path / "suite", sandbox)
+    alone, judged = SqlRewards(sandbox), SqlRewards(sandbox, suites={shop: suite})
+    assert [s.total(WEIGHTS) for s in alone.score([near, right], [gold] * 2)] == [1.0, 1.0]
+    missed, found = judged.score([near, right], [gold] * 2)
+    assert (missed.execution, missed.reason, found.total(WEIGHTS)) == (0.0, "near_miss", 1.0)
+    assert missed.total(WEIGHTS) <= 0.4
+    verdicts = judged.judge.judge([near, right, ENDLESS, "SELECT nme FROM item"], [gold] * 4)
+    assert [v.reason for v in verdicts] == ["near_miss", "right", "timeout", "error"]
 
 
 def test_any_of_several_golds_may_be_met(rewards, shop):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -12,6 +13,8 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from curate.sql.sandbox import Sandbox
+from curate.sql.testsuite import build_suite
 from train import cli
 from train.config import ConfigError, resolve
 from train.policy import encode
@@ -194,6 +197,28 @@ def test_rows_with_an_empty_gold_result_are_not_drawn(shards, tmp_path, drawn, c
     assert outcome.steps == 2
 
 
+@pytest.mark.slow
+def test_rewards_are_judged_on_the_test_suites_of_the_shards(shards, tmp_path, drawn, capsys):
+    """Rows with an empty gold are drawn where a suite can tell right from wrong."""
+    flag(shards, [1, 2, 3])
+    about = json.loads((shards / "curriculum.json").read_text())
+    golds = pl.concat([pl.read_parquet(f) for f in shards.glob("*/*.parquet")], how="diagonal")
+    with Sandbox() as sandbox:
+        for db_id, path in about["databases"].items():
+            sqls = golds.filter(pl.col("db_id") == db_id)["sql"].to_list()
+            build_suite(shards / path, sqls, (shards / path).parent / "suite", sandbox)
+    suites = {d: str(Path(p).parent / "suite") for d, p in about["databases"].items()}
+    (shards / "curriculum.json").write_text(json.dumps({**about, "suites": suites}))
+    settings = ("sft.epochs=0.1", "grpo.max_steps=2")
+    run(tiny(shards, tmp_path / "run", *settings))
+    assert "GRPO leaves out" in capsys.readouterr().err
+    told = {sql for s in read_shards(shards).suites.values() for sql in s.fits}
+    rows = pl.read_parquet(tmp_path / "run" / "ledger.parquet").join(golds, on="row_id")
+    assert set(rows["sql"]) <= told
+    with pytest.raises(ConfigError, match="every gold result is empty"):
+        quiet(tiny(shards, tmp_path / "off", "rewards.suite=false", *settings))
+
+
 def test_other_shards_cannot_be_resumed_on(write_shards, tmp_path):
     config = tiny(write_shards(fingerprint="new"), tmp_path / "run").model_copy(update={"fingerprint": "old"})
     with pytest.raises(ConfigError, match="other shards"):
@@ -240,6 +265,12 @@ def test_train_and_evaluate_from_the_command_line(shards, databases, tmp_path, m
     )
     assert from_file.exit_code == 0, from_file.output
     assert json.loads((tmp_path / "e.json").read_text())["rows"] == 1
+
+    on_suites = cli_train("evaluate", out, "--data", shards, "--mode", "suite")
+    assert on_suites.exit_code == 0, on_suites.output
+    stricter = json.loads((out / "evaluation-shards.json").read_text())
+    assert stricter["test_suites"]
+    assert stricter["right"] + stricter["reasons"].get("near_miss", 0) == found["right"]
 
 
 def test_grpo_generates_from_the_very_ids_that_sft_trained_on(shards, tmp_path):

@@ -3,7 +3,9 @@ import json
 import polars as pl
 import pytest
 
+from curate.sql.sandbox import Sandbox
 from curate.sql.schema import render_prompt
+from curate.sql.testsuite import build_suite
 from train.schedule import Schedule
 from train.shards import ShardError, read_name, read_shards
 
@@ -24,6 +26,18 @@ def test_shards_are_read_whole(shards):
     row = found.train.row(0, named=True)
     assert example.prompt == render_prompt(row["question"], row["schema_text"])
     assert example.gold_sqls == (row["sql"],)
+
+
+def test_test_suites_are_read_and_a_missing_one_is_named(shards, write_shards):
+    assert read_shards(shards).suites == {}
+    folder, database = shards / "databases" / "shop" / "suite", shards / "databases" / "shop" / "shop.sqlite"
+    with Sandbox() as sandbox:
+        built = build_suite(database, ["SELECT name FROM item WHERE stock > 5"], folder, sandbox)
+    edit(shards, suites={"shop": "databases/shop/suite"})
+    assert read_shards(shards).suites == {str(database): built}
+    edit(shards, suites={"zoo": "databases/zoo/suite"})
+    with pytest.raises(ShardError, match="databases/zoo/suite: no test suite"):
+        read_shards(shards)
 
 
 def test_columns_of_the_contract_that_are_absent_get_defaults(shards):
