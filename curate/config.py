@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from curate.data import FORMATS
 from curate.rows import COLUMNS
-from curate.step import Step, make_step, step_names, writer_of
+from curate.step import Step, load_step, make_step, step_names, writer_of
 
 Loc = tuple[str | int, ...]
 
@@ -148,7 +148,7 @@ def load(file: str | Path, overrides: Sequence[str] = ()) -> Pipeline:
     if not isinstance(document, dict):
         raise ConfigError(file, [Problem(1, "", "a pipeline file is a mapping: name, inputs, steps, output")])
     parsed = _parse(document, lines, problems)
-    steps = _steps(document.get("steps"), lines, problems)
+    steps = _steps(document.get("steps"), file.resolve().parent, lines, problems)
     if parsed is None or problems:
         raise ConfigError(file, problems)
     pipeline = _assemble(file, parsed, steps)
@@ -293,7 +293,7 @@ def _collect(
             message = f"unknown key{nearest(str(loc[-1]), known)}; known: {', '.join(known)}"
         elif one["type"] == "missing":
             message = "this key is missing"
-        elif not isinstance(one["input"], dict | list):
+        elif not isinstance(one["input"], dict | list) and str(one["input"]) not in message:
             message = f"{message[0].lower()}{message[1:]}, got {one['input']!r}"
         problems.append(Problem(_line(loc, lines), _dotted(loc), message))
 
@@ -310,7 +310,7 @@ def _fields(model: Any, loc: Loc) -> list[str]:
     return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
 
 
-def _steps(entries: Any, lines: Mapping[Loc, int], problems: list[Problem]) -> tuple[Step, ...]:
+def _steps(entries: Any, base: Path, lines: Mapping[Loc, int], problems: list[Problem]) -> tuple[Step, ...]:
     if not isinstance(entries, list):
         return ()
     found: list[Step] = []
@@ -331,14 +331,25 @@ def _steps(entries: Any, lines: Mapping[Loc, int], problems: list[Problem]) -> t
             problems.append(Problem(_line(here, lines), _dotted(loc), message))
             continue
         try:
-            found.append(make_step(name, settings or {}))
+            found.append(make_step(name, _with_files(name, settings or {}, base)))
         except ValidationError as error:
-            from curate.step import load_step
-
             _collect(error, here, load_step(name), lines, problems)
         except ImportError as error:
             problems.append(Problem(_line(here, lines), _dotted(loc), f"step '{name}' cannot load: {error}"))
     return tuple(found)
+
+
+def _with_files(name: str, settings: Any, base: Path) -> Any:
+    """A step's settings with its files below `base`, the folder of the pipeline file."""
+    fields = getattr(load_step(name), "model_fields", {})
+    if not isinstance(settings, dict):
+        return settings
+    return {
+        key: _against(base, Path(value))
+        if key in fields and fields[key].annotation is Path and isinstance(value, str)
+        else value
+        for key, value in settings.items()
+    }
 
 
 def _assemble(file: Path, parsed: _File, steps: tuple[Step, ...]) -> Pipeline:

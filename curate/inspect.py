@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from curate.store import DEAD, DECISIONS
+from curate.store import DEAD, DECISIONS, Layer, Part, Range, Table
 
 
 class NotThere(Exception):
@@ -51,6 +51,30 @@ def _index(out: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         raise NotThere(f"{out} is not the output directory of a finished run") from None
     return loaded
+
+
+def stored_table(out: Path) -> Table:
+    """The rows of a finished run with all that its steps wrote. Raises NotThere."""
+    store = out / "store"
+    return Table(
+        tuple(
+            Layer(
+                layer["layer"],
+                tuple(layer["columns"]),
+                tuple(
+                    Part(
+                        p["input"],
+                        Range(int(p["low"], 16), int(p["high"], 16) + 1),
+                        store / p["path"],
+                        p["rows"],
+                        p["dead"],
+                    )
+                    for p in layer["parts"]
+                ),
+            )
+            for layer in _index(out)
+        )
+    )
 
 
 def _row(row_id: str, index: list[dict[str, Any]], store: Path, out: Path) -> tuple[str, str, dict[str, Any]]:

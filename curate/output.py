@@ -17,6 +17,7 @@ from curate.ledger import LEDGER, ledger, removed
 from curate.pipeline import Curated, RunFailed
 from curate.progress import Reporter
 from curate.rows import SCHEMA, reject_id
+from curate.steps.review import Review
 from curate.store import WHOLE, content_key, to_parquet
 
 READ = "read"  # the ledger's step for lines that never became a row
@@ -40,6 +41,7 @@ def finish(
     emitted = None if trouble else emit(curated, manifest, lines, workers=workers, reporter=reporter)
     manifest["status"] = "failed" if trouble else "done"
     manifest["shards"] = _shards(emitted)
+    manifest["review"] = _review(curated, lines, reporter or Reporter(quiet=True))
     _write_manifest(out, manifest)
     from curate.report import write_report
 
@@ -133,6 +135,7 @@ def _manifest(curated: Curated, lines: pl.DataFrame) -> dict[str, Any]:
         "output": str(pipeline.output),
         "seed": pipeline.seed,
         "comparison": pipeline.comparison,
+        "databases": None if pipeline.databases is None else str(pipeline.databases),
         "config": pipeline.settings(),
         "config_hash": content_key(pipeline.settings()),
         "inputs": curated.ingested.read,
@@ -164,6 +167,22 @@ def _manifest(curated: Curated, lines: pl.DataFrame) -> dict[str, Any]:
         "seconds": round(curated.seconds, 3),
         "versions": _versions(),
     }
+
+
+def _review(curated: Curated, lines: pl.DataFrame, reporter: Reporter) -> dict[str, Any] | None:
+    """How many decisions of people there were, and which found no row. None without a review step."""
+    steps = [step for step in curated.pipeline.steps if isinstance(step, Review)]
+    if not steps:
+        return None
+    named = {row_id for step in steps for row_id in step.reviews}
+    applied = set(lines.filter(pl.col("step") == Review.name)["row_id"])
+    left = sorted(named - applied)
+    if left:
+        reporter.say(
+            f"review: {len(left):,} of {len(named):,} decisions name rows that are not in the input or left "
+            f"before; the first: {left[0]}. All are in manifest.json"
+        )
+    return {"decisions": len(named), "applied": len(named) - len(left), "not_applied": left}
 
 
 def _shards(emitted: Emitted | None) -> dict[str, Any] | None:

@@ -299,6 +299,7 @@ def _imported(module: str, qualname: str) -> Any:
 # The built-in steps: name -> where it is, imported only when used.
 BUILTIN = {
     "normalize": "curate.steps.normalize:Normalize",
+    "review": "curate.steps.review:Review",
     "validate": "curate.steps.validate:Validate",
     "canonicalize": "curate.steps.canonicalize:Canonicalize",
     "dedup": "curate.steps.dedup:Dedup",

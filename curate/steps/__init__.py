@@ -12,9 +12,19 @@ if TYPE_CHECKING:
     from curate.steps.dedup import Dedup
     from curate.steps.difficulty import Difficulty
     from curate.steps.normalize import Normalize
+    from curate.steps.review import Review
     from curate.steps.validate import Validate
 
-__all__ = ["Canonicalize", "Curriculum", "Decontaminate", "Dedup", "Difficulty", "Normalize", "Validate"]
+__all__ = [
+    "Canonicalize",
+    "Curriculum",
+    "Decontaminate",
+    "Dedup",
+    "Difficulty",
+    "Normalize",
+    "Review",
+    "Validate",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -67,6 +67,7 @@ class Validate(Step):
     name: ClassVar[str] = "validate"
     version: ClassVar[int] = 2
     reads: ClassVar[tuple[str, ...]] = ("db_id", "sql", "gold_sqls", "dialect")
+    optional: ClassVar[tuple[str, ...]] = ("reviewed",)
     writes: ClassVar[tuple[str, ...]] = ("gold_digest", "gold_rows")
     uses: ClassVar[tuple[Use, ...]] = ("databases", "comparison", "seed")
     libraries: ClassVar[tuple[str, ...]] = ("sqlglot",)
@@ -100,13 +101,14 @@ class Validate(Step):
                     for (db_id, sql), found_here in doubts.items():
                         found_here += _near_misses(suites.get(str(ctx.databases.path(db_id))), sql)
                 differ = _differing(rows, runs, suites, sandbox, ctx)
+        reviewed = _reviewed(frame)
         said: list[dict[str, Any]] = []
         digests: list[str | None] = []
         sizes: list[int | None] = []
         for row_id, db_id, sql, golds, dialect in rows:
             done = found.get((db_id, sql))
             said += _judged(row_id, db_id, sql, dialect, done, ctx)
-            said += self._flagged(row_id, doubts.get((db_id, sql), []))
+            said += self._flagged(row_id, doubts.get((db_id, sql), []), sure=row_id in reviewed)
             others = [g for g in golds or () if g != sql]
             said += _alternatives(
                 row_id, [(g, found.get((db_id, g))) for g in others], differ.get(row_id, {})
@@ -135,13 +137,20 @@ class Validate(Step):
         _ask_database(cases, sandbox)
         return {case.gold: [f for f in case.found if self._act(f.check) != "off"] for case in cases}
 
-    def _flagged(self, row_id: str, found: list[Finding]) -> Iterator[dict[str, Any]]:
-        """One decision a check, its evidence joined."""
+    def _flagged(self, row_id: str, found: list[Finding], *, sure: bool) -> Iterator[dict[str, Any]]:
+        """One decision a check, its evidence joined. sure: a person saw the row, so that doubt drops it not."""
         evidence: dict[str, list[str]] = {}
         for finding in found:
             evidence.setdefault(finding.check, []).append(finding.evidence)
         for check, texts in evidence.items():
-            yield {"row_id": row_id, "action": self._act(check), "reason": check, "detail": "; ".join(texts)}
+            act = "flag" if sure else self._act(check)
+            yield {"row_id": row_id, "action": act, "reason": check, "detail": "; ".join(texts)}
+
+
+def _reviewed(frame: pl.DataFrame) -> frozenset[str]:
+    if "reviewed" not in frame.columns:
+        return frozenset()
+    return frozenset(frame.filter(pl.col("reviewed").is_not_null())["row_id"])
 
 
 def _execute(rows: list[tuple[Any, ...]], sandbox: Sandbox, ctx: Context) -> dict[Gold, Execution]:
